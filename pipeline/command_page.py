@@ -1,4 +1,4 @@
-"""The reference page of `penstock-pipeline`, made from its commands (`make docs`)."""
+"""The reference page of `penstock-pipeline`, generated from its commands (`make docs`)."""
 
 from typing import Final
 
@@ -14,12 +14,12 @@ by default `/etc/penstock/pipeline.toml`. Logs are JSON lines on standard error;
 
 
 def options() -> dict[str, set[str]]:
-    """Each verb's options."""
+    """The options of each verb."""
     return options_of(app)
 
 
 def page() -> str:
-    """The page, Markdown."""
+    """Return the page as Markdown."""
     lines = [_HEAD, *sections_of(app, "penstock-pipeline")]
     lines += ["## Exit codes\n", "| code | name | meaning |", "|---|---|---|"]
     lines += [f"| {int(code)} | `{code.name}` | {text} |" for code, text in sorted(MEANINGS.items())]

@@ -1,4 +1,4 @@
-"""Hours, `YYYY-MM-DD-HH` in UTC: the partitions of tables, and what an audit is asked for."""
+"""Hours, `YYYY-MM-DD-HH` in UTC: the partitions of tables, and the ranges of audits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
 MINUTES: Final = 60
 MINUTE_MAX: Final = 4_223_371_679
-"""The last minute of the year 9999: hours beyond it have no name of this form."""
+"""The last minute of the year 9999. Later hours cannot be written in this form."""
 _FORMAT: Final = "%Y-%m-%d-%H"
 
 
 def hour_of_ms(ms: int) -> str:
-    """The hour of a time in ms since 1970. Raise OverflowError or ValueError beyond the year 9999."""
+    """Return the hour of a time in ms since 1970. Raise OverflowError or ValueError beyond the year 9999."""
     return datetime.fromtimestamp(ms // 1_000, UTC).strftime(_FORMAT)
 
 
 def start_ms(hour: str) -> int:
-    """When the hour begins. Raise ValueError when it is none."""
+    """Return the start of an hour in ms since 1970. Raise ValueError for any other text."""
     moment = datetime.strptime(hour, _FORMAT).replace(tzinfo=UTC)
     if moment.strftime(_FORMAT) != hour:
         raise ValueError(f"{hour!r} is not an hour of the form YYYY-MM-DD-HH")
@@ -28,14 +28,14 @@ def start_ms(hour: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HourRange:
-    """The hours from `first` to `last`, both of them included; None leaves that side open."""
+    """The hours from `first` to `last`, inclusive. None leaves that side open."""
 
     first: str | None = None
     last: str | None = None
 
     @classmethod
     def parse(cls, first: str | None, last: str | None) -> Self | None:
-        """What an operator wrote; None when neither end is given. Raise ValueError with a sentence."""
+        """Parse an operator's input; None when neither end is given. Raise ValueError with a sentence."""
         if first is None and last is None:
             return None
         for given in (first, last):
@@ -53,7 +53,7 @@ class HourRange:
         )
 
     def select(self, hours: Iterable[str]) -> list[str]:
-        """Those that lie in the range, sorted."""
+        """Return the hours inside the range, sorted."""
         return sorted(hour for hour in set(hours) if hour in self)
 
 

@@ -63,7 +63,7 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pyth
         self._token_source = given
         self._extensions = dict(extensions)
 
-    def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # typed there by a body that does nothing
+    def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # the base method returns None
         return self._token_source.cached_token() or self._token_source.fetch_token()
 
     def extensions(self) -> dict[str, str]:

@@ -135,8 +135,8 @@ class PipelineQueryListener(StreamingQueryListener):
                 follower.on_dropped(self._queue.dropped)
                 try:
                     follower.on_event(event)
-                except Exception as error:  # noqa: BLE001 - whatever befalls one must not end the thread for all
-                    _ = logs.get().warning("query_event_sink_failed", sink=type(follower).__name__, error=str(error))
+                except Exception as error:  # noqa: BLE001 - one failing sink must not end the thread for all
+                    _ = logs.get().warning("query_event_sink_failed", follower=type(follower).__name__, error=str(error))
         for follower in self._sinks:
             with contextlib.suppress(OSError):
                 follower.close()

@@ -1,4 +1,4 @@
-"""The reference page of the pipeline's metrics, made from where they are declared."""
+"""The reference page of the pipeline's metrics, generated from their declarations."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from .audit import metrics as audit_metrics
 
 
 def page() -> str:
-    """Markdown."""
+    """Return the page as Markdown."""
     return "\n".join(
         [
             "# Metrics of the pipeline\n",

@@ -11,15 +11,16 @@ _NOT_IN_A_TABLE: Final = re.compile("[^a-z0-9_]")
 
 
 def bronze_table(topic: str) -> str:
-    """The table that a topic is landed in. Capitals and punctuation become `_`, so two topics may have one name: `check_topics`."""
+    """Return the name of a topic's table. Capitals and punctuation become `_`, so two topics may get the same name: see
+    `check_topics`."""
     return "bronze_" + _NOT_IN_A_TABLE.sub("_", topic)
 
 
 def check_topics(topics: Iterable[str]) -> None:
-    """See that every topic has a table of its own.
+    """Check that every topic has its own table.
 
     Raises:
-        ConfigError: two topics would be landed in the same table; all such pairs are named.
+        ConfigError: lists all pairs of topics that would land in the same table.
     """
     by_table: dict[str, str] = {}
     problems: list[str] = []

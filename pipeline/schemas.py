@@ -1,4 +1,5 @@
-"""Columns of the tables that `land` writes. All may be null for Spark; the comments say which are."""
+"""Columns of the tables that `land` writes. For Spark all are nullable; comments name the columns that are null in
+practice."""
 
 from typing import Final
 
@@ -15,13 +16,13 @@ from pyspark.sql.types import (
 )
 
 HOUR_FORMAT: Final = "yyyy-MM-dd-HH"
-"""As Spark's date_format takes it; UTC."""
+"""The format for Spark's date_format; UTC."""
 PARTITION_BY: Final = ("hour",)
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 _ID: Final = (
-    # Null, all four, for a record that did not come through Penstock.
+    # All four are null for a record that did not come through Penstock.
     StructField("incarnation", StringType()),
     StructField("origin", IntegerType()),
     StructField("ordinal", LongType()),
@@ -32,7 +33,7 @@ _POSITION: Final = (
     StructField("partition", IntegerType()),
     StructField("offset", LongType()),
     StructField("kafka_ts", TimestampType()),
-    # Of accept_ts, or of kafka_ts where there is none.
+    # The hour of accept_ts, or of kafka_ts without an accept_ts.
     StructField("hour", StringType()),
     # Null for a record without key.
     StructField("key", BinaryType()),
@@ -48,9 +49,9 @@ QUARANTINE: Final = StructType(
         *_ID,
         *_POSITION,
         StructField("headers", HEADERS),
-        # The record's value as it lay in Kafka; null for a tombstone whose id header was at fault.
+        # The record's value as it was in Kafka; null for a tombstone with a bad id header.
         StructField("raw", BinaryType()),
-        # One of `formats.ErrorClass`.
+        # One of `land.parse_rules.ErrorClass`.
         StructField("error_class", StringType()),
         # At most 1 KiB.
         StructField("error", StringType()),
@@ -61,5 +62,6 @@ QUARANTINE: Final = StructType(
 
 
 def bronze(value: DataType) -> StructType:
-    """The columns of a topic's table whose values have this type: binary, a struct, or variant. A null value is a tombstone."""
+    """Return the columns of a topic's table whose values have this type: binary, a struct, or variant. A null value is
+    a tombstone."""
     return StructType([*_ID, *_POSITION, StructField("value", value), StructField("headers", HEADERS), *_LANDING])

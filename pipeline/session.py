@@ -43,7 +43,7 @@ ALWAYS: Final = {
     "spark.redaction.regex": REDACTED,
     "spark.sql.redaction.options.regex": REDACTED,
 }
-"""Set for every job, whatever the settings say."""
+"""Set for every job, overriding the settings."""
 
 
 def start(settings: PipelineSettings, app_name: str, *, master: str | None = "local[*]") -> SparkSession:
@@ -74,8 +74,9 @@ def start(settings: PipelineSettings, app_name: str, *, master: str | None = "lo
 
 @contextlib.contextmanager
 def _relative_interpreter_folder(python: str) -> Generator[None]:
-    """Executors unpack their Python into their working folder, so its path is relative. The driver plans data sources
-    with the same path, so its JVM starts in a folder where that path leads to this interpreter."""
+    """Inside the block, work in a folder where the relative path `python` leads to this interpreter. Executors unpack
+    their Python into their working folder, so its path is relative, and the driver's JVM plans data sources with the
+    same path."""
     path = Path(python)
     if path.is_absolute() or len(path.parts) == 1 or path.exists():
         yield

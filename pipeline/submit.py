@@ -1,4 +1,4 @@
-"""The line that runs a job by spark-submit, complete and quoted for a shell. Secrets are in none of its words."""
+"""Builds the command that runs a job by spark-submit, complete and quoted for a shell. It contains no secrets."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from ..config.pipeline import PipelineSettings
 from . import session
 
 SUBMITTED: Final = "--submitted"
-"""Told to the job: spark-submit has said where to run."""
+"""Option of the job: spark-submit has set the master."""
 _APPLICATION: Final = Path(__file__).resolve().parent / "submitted" / "job.py"
 _SECRET: Final = re.compile(session.REDACTED)
 _MODE: Final = "spark.submit.deployMode"
@@ -24,21 +24,21 @@ _ARCHIVES: Final = "spark.archives"
 
 
 def spark_submit_command(settings: PipelineSettings, config: Path, words: Sequence[str], *, master: str) -> str:
-    """The line for `penstock-pipeline <words>` with this settings file.
+    """Return the command for `penstock-pipeline <words>` with this settings file.
 
-    A packed environment of Python (`spark.archives = "/path/env.tar.gz#environment"` with `spark.pyspark.python =
-    "./environment/bin/python"` under [spark]) is unpacked by executors; drivers in client mode run here, so that a link beside
-    them gives the same path.
+    Executors unpack a packed Python environment (`spark.archives = "/path/env.tar.gz#environment"` with
+    `spark.pyspark.python = "./environment/bin/python"` under [spark]). Drivers in client mode run on this machine,
+    where a symbolic link provides the same path.
 
     Raises:
-        ConfigError: jars are not there, or a cluster's driver could not see the settings.
+        ConfigError: jars are missing, or a cluster's driver could not see the settings.
     """
     spark = settings.spark
     in_cluster = spark.get(_MODE, "client") == "cluster"
     if in_cluster and any((config.parent / f"{config.stem}.conf.d").glob("*.toml")):
         raise ConfigError([f"{config}: the driver in a cluster is given this file only: put the drop-ins into it"])
     confs = {_PYTHON: sys.executable, **session.conf(settings, submitted=True)}
-    # What is secret is read by the job from its settings, when it starts its session.
+    # The job reads secrets from its settings when it starts its session.
     confs = {name: value for name, value in confs.items() if not _SECRET.search(name) or name in session.ALWAYS}
     parts = [_executable(), "--master", master, "--name", f"penstock-pipeline {words[0]}"]
     jars = session.jars_of(settings)
@@ -55,7 +55,8 @@ def spark_submit_command(settings: PipelineSettings, config: Path, words: Sequen
 
 
 def _command_prefix(confs: Mapping[str, str], *, in_cluster: bool) -> str:
-    """What comes before it: the interpreter of executors, where its path means nothing here."""
+    """Return the start of the command: variables, and a link to the interpreter where the executors' path does not
+    exist on this machine."""
     python = Path(confs[_PYTHON])
     if in_cluster or python.is_absolute() or _ARCHIVES not in confs:
         return f"PYSPARK_DRIVER_PYTHON={shlex.quote(sys.executable)} "
@@ -64,6 +65,6 @@ def _command_prefix(confs: Mapping[str, str], *, in_cluster: bool) -> str:
 
 
 def _executable() -> str:
-    """spark-submit of the Spark that SPARK_HOME names, else of the one that Python has."""
+    """Return spark-submit of the Spark in SPARK_HOME, otherwise that of the Python package."""
     home = os.environ.get("SPARK_HOME")
     return str((Path(home) if home else Path(pyspark.__file__).parent) / "bin" / "spark-submit")

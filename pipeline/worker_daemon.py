@@ -1,9 +1,10 @@
-"""The process from which Spark forks its Python workers (`spark.python.daemon.module`): Spark's own, but for one option of a socket.
+"""The process from which Spark forks its Python workers (`spark.python.daemon.module`): Spark's own, with one socket
+option added.
 
-Spark tells a worker its task in several small writes. One waits for the acknowledgement of another (RFC 896), and Linux holds
-acknowledgements back for 40 ms (RFC 1122, 4.2.3.2) in the hope of an answer to send along: nearly half of what a small job with Python in
-it took. Unix sockets, which Spark offers too, have no such wait; but a worker that is ended over one after a minute without work
-says so in a traceback.
+Spark sends a worker its task in several small writes. A write waits for the acknowledgement of the one before (RFC
+896), and Linux delays acknowledgements by 40 ms (RFC 1122, 4.2.3.2) to send them along with a response. This was nearly
+half the time of a small job with Python. Unix sockets, which Spark also offers, have no such delay; but a worker on one
+that is ended after a minute without work logs a traceback.
 """
 
 import socket
@@ -13,11 +14,12 @@ from typing import Any, TypeAlias
 from pyspark import daemon
 
 Task: TypeAlias = Callable[[socket.socket, bool], int]
-"""Does one task, which comes by this socket, of a Spark that has told who it is or has not; the exit status."""
+"""Runs one task from this socket. The flag: whether Spark has authenticated. Returns the exit status."""
 
 
 def with_quickack(task: Task) -> Task:
-    """The same, and what Spark sends is acknowledged at once. The kernel forgets that in time, so it is told at every task."""
+    """Wrap the task so that the kernel acknowledges Spark's data at once. The kernel forgets the option over time, so
+    it is set for every task."""
 
     def run_task(sock: socket.socket, authenticated: bool) -> int:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -28,7 +30,7 @@ def with_quickack(task: Task) -> Task:
 
 
 if __name__ == "__main__":
-    # It has no other way in.
+    # pyspark has no public setting for this.
     inside: Any = daemon
     inside.worker = with_quickack(inside.worker)
     inside.manager()

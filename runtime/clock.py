@@ -1,4 +1,4 @@
-"""The clocks of a process. Cores never read them: they are given `now`."""
+"""The clocks of a process. Code without I/O does not read them: it receives `now` as an argument."""
 
 import time
 
@@ -6,7 +6,7 @@ monotonic = time.monotonic
 """Seconds of CLOCK_MONOTONIC, which all processes of a host share."""
 
 thread_seconds = time.thread_time
-"""Seconds that this thread has computed; waiting for a core, or for other threads, does not count."""
+"""CPU seconds of this thread. Waiting for a CPU core or for other threads does not count."""
 
 
 def wall_ms() -> int:

@@ -1,4 +1,4 @@
-"""What a reference page says of a command line, made from its commands."""
+"""The reference page of a command line, generated from its commands."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -7,7 +7,7 @@ import typer.main
 
 
 def verbs_of(app: typer.Typer) -> Iterator[tuple[str, Any]]:
-    """Every verb with its command, in the order of `--help`."""
+    """Yield every verb with its command, in the order of `--help`."""
     top = cast("Any", typer.main.get_command(app))
     for name, command in top.commands.items():
         inner = getattr(command, "commands", None)
@@ -18,7 +18,7 @@ def verbs_of(app: typer.Typer) -> Iterator[tuple[str, Any]]:
 
 
 def options_of(app: typer.Typer) -> dict[str, set[str]]:
-    """The same of any command."""
+    """The long options of every verb, with `--help`."""
     return {
         verb: {name for param in command.params for name in param.opts if name.startswith("--")} | {"--help"}
         for verb, command in verbs_of(app)
@@ -40,7 +40,7 @@ def _rows(command: Any) -> Iterator[str]:  # noqa: ANN401 - typer does not type 
 
 
 def sections_of(app: typer.Typer, command_name: str) -> Iterator[str]:
-    """A section for each verb."""
+    """Yield a section for each verb."""
     for verb, command in verbs_of(app):
         yield f"## {command_name} {verb}\n"
         yield " ".join((command.help or "").split()) + "\n"

@@ -1,4 +1,4 @@
-"""Which run of the machine this is: what tells a kill from a power cut."""
+"""Identifies the current boot of the machine, which separates a killed process from a power failure."""
 
 import os
 import uuid
@@ -10,10 +10,12 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> bytes:
-    """16 bytes that change with every boot. The unit gives them in the environment, because it hides all of /proc/sys.
+    """Return 16 bytes that change with every boot. The systemd unit passes them in the environment, because it hides
+    all of /proc/sys.
 
     Raises:
-        OSError: neither the environment nor the kernel tells; without it a power cut would look like a kill.
+        OSError: neither the environment nor the kernel provides the id; without it a power failure would look like a
+        kill.
         ValueError: the environment holds something else.
     """
     told = os.environ.get(BOOT_VARIABLE) or _BOOT_ID.read_text(encoding="ascii")

@@ -15,7 +15,7 @@ _configured = False
 class EventLogger(Protocol):
     """Logs events. Pass data in fields, not in the event's text."""
 
-    def debug(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401 - whatever has a text
+    def debug(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401 - any value with a text form
     def info(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401
     def warning(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401
     def error(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401

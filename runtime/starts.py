@@ -1,4 +1,5 @@
-"""How often each process of the daemon was started, in files that outlive it: a start is a byte at the end of the process's file."""
+"""Counts the starts of each daemon process, in files that outlive it. Each start appends one byte to the process's
+file."""
 
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ _FOLDER: Final = "starts"
 
 
 def record_start(runtime_dir: Path, process: str) -> None:
-    """Say that this process has begun. One byte more cannot be torn, whenever it dies."""
+    """Record a start of this process. An append of one byte cannot be torn by a crash."""
     folder = runtime_dir / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(folder / process, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -19,13 +20,13 @@ def record_start(runtime_dir: Path, process: str) -> None:
 
 
 def reset_starts(runtime_dir: Path) -> None:
-    """The launcher begins: restarts count from here."""
+    """Reset the counts when the launcher starts."""
     folder = runtime_dir / _FOLDER
     for path in folder.iterdir() if folder.is_dir() else ():
         path.unlink()
 
 
 def restarts(runtime_dir: Path) -> dict[str, int]:
-    """By process: how often it was started again."""
+    """Return the number of restarts of each process."""
     folder = runtime_dir / _FOLDER
     return {path.name: path.stat().st_size - 1 for path in sorted(folder.iterdir())} if folder.is_dir() else {}

@@ -1,1 +1,1 @@
-"""What crosses a process boundary. Imports nothing of ours and does no I/O."""
+"""Formats of data that crosses process boundaries. This package imports nothing else of ours and does no I/O."""

@@ -1,12 +1,12 @@
-"""The one error that decoders raise, whatever the bytes."""
+"""The one error that all decoders raise."""
 
 
 class FrameError(ValueError):
-    """Bytes from outside are not what the layout asks for. The text says what was wrong, in words for a person.
+    """Bytes from outside do not match the layout. The text describes the problem for people.
 
-    `code` is the code of the local protocol (`wire.frames.Code`) to answer with; `fatal` tells whether the stream can be
-    read on: a wrong column refuses one frame, a wrong length or shape ends the session. `seq` is the refused frame's client
-    sequence, where the decoder got that far and the caller has it from nowhere else.
+    `code` is the code of the local protocol (`wire.frames.Code`) for the response. `fatal`: whether the stream cannot
+    be read any further. A wrong column refuses one frame; a wrong length or shape ends the session. `seq` is the
+    refused frame's client sequence, if the decoder has read it and the caller has no other source for it.
     """
 
     def __init__(self, text: str, *, code: str = "protocol", fatal: bool = True, seq: int | None = None) -> None:

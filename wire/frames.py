@@ -181,7 +181,7 @@ class PartitionInfo(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Answers FLUSH (`result` None) and PARTITIONS (`result` a list of `PartitionInfo`)."""
+    """Response to FLUSH (`result` None) or PARTITIONS (`result` a list of `PartitionInfo`)."""
 
     seq: int
     result: list[PartitionInfo] | None

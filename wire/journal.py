@@ -1,11 +1,11 @@
-"""The layout of a shard's cut journal: which batches may have reached a socket.
+"""The layout of a shard's cut journal: the batches that may have reached a socket.
 
 One file per start of a shard, allocated in full, mapped shared, locked for the life of the process. Little-endian::
 
     0     header, 128 bytes
             0   4s   magic          b"PSCJ"
             4   u16  version        1
-            6   u16  seat
+            6   u16  shard_id
             8   u64  shard_start
             16  u64  router_start   that of the router which welcomed the shard
             24  u32  pid
@@ -23,8 +23,8 @@ One file per start of a shard, allocated in full, mapped shared, locked for the 
             32  i64  producer id
             40  u32  crc            CRC-32C over bytes 0 … 39 and the header's first 48
 
-A slot is written whole before the request is handed to the transport. A torn slot has a wrong checksum: nothing was sent
-for it. The file is never synced: after a power cut its contents are hints (other boot id), never facts.
+A shard writes a whole slot before it passes the request to the transport. A torn slot has a wrong checksum: nothing was
+sent for it. The file is never synced: after a power failure (another boot id) its contents are hints, never facts.
 """
 
 import struct
@@ -48,7 +48,7 @@ assert SLOT.size == 40
 
 
 class JournalHeader(NamedTuple):
-    """Whose journal it is."""
+    """The header: identifies the shard, its start and its router."""
 
     magic: bytes
     version: int

@@ -3,7 +3,7 @@
 Every message is one msgpack array: the envelope (protocol version, router start number, shard start number, hop
 sequence, hop acknowledgement, type), then the fields of its NamedTuple below, in order. Hop sequences run from 0
 without gaps in each direction of each pair. The acknowledgement is the other side's highest *processed* sequence (-1:
-none); DONE and REVOKED are processed once the router's own entry is in the spool. A shard's first HELLO has router
+none); for DONE and REVOKED this means that the router's own entry is in the spool. A shard's first HELLO has router
 start number 0.
 """
 
@@ -73,9 +73,6 @@ class Node(NamedTuple):
     port: int
     rack: str
     budget_bytes: int
-
-
-# --- router to shard -------------------------------------------------------------------------------------------------
 
 
 class ShardWelcome(NamedTuple):
@@ -173,12 +170,8 @@ class Ping(NamedTuple):
     """Carries only the envelope's acknowledgement."""
 
 
-# --- shard to router -------------------------------------------------------------------------------------------------
-
-
 class ShardHello(NamedTuple):
-    """Sent first with `journal` "" (before WELCOME), again with the journal's file name once that is created and
-    locked."""
+    """Sent with `journal` "" before WELCOME, then with the journal's file name once that is created and locked."""
 
     shard_id: int
     pid: int
@@ -302,7 +295,7 @@ class ShardLoad(NamedTuple):
 
 
 class SliceUnreadable(NamedTuple):
-    """A slice had a read error or a wrong checksum. The partition stops there."""
+    """A slice that could not be read, or has a wrong checksum. The partition stops there."""
 
     partition: int
     generation: int
@@ -410,11 +403,7 @@ def encode(envelope: Envelope, message: RouterMessage | ShardMessage) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> tuple[Envelope, RouterMessage | ShardMessage]:
-    """Decode the envelope and the message.
-
-    Raises:
-        FrameError: not a message of this version, too large, or of a wrong shape.
-    """
+    """Decode the envelope and the message. Raise FrameError: another version, too large, or a wrong shape."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise FrameError(f"a message of {len(data)} bytes is over the limit of {MESSAGE_BYTES_MAX}")
     try:

@@ -48,7 +48,7 @@ _Classify = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """One run."""
+    """Result of one run."""
 
     run_id: str
     exit_code: int
@@ -115,7 +115,7 @@ class _AuditRun:
         self._frames = FrameCache(spark, few)
         self._folded_max = FOLD_RATIO_MAX * few
         self._on_driver = False
-        """Whether the driver holds the whole folded audit topic. If so, it also takes what is derived from it."""
+        """Whether the driver holds the whole folded audit topic. If so, it also takes all frames derived from it."""
         self._began = time.monotonic()
         self._run_id = f"{hour_of_ms(now_ms)}-{uuid.uuid4().hex[:8]}"
 
@@ -227,7 +227,7 @@ class _AuditRun:
         if self._frames.is_empty(stray):
             strays = self._frames.empty_frame(audit_names.STRAYS)
         else:
-            # Only in the hours asked for; other hours do not concern this run.
+            # Only in the audited hours; other hours do not concern this run.
             strays = self._keep(audit_names.strays(rows, stray, books.heartbeats))
         return AuditFrames(
             totals=books,
@@ -289,7 +289,7 @@ class _AuditRun:
 
 
 def _wanted(ranges: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Add the column `wanted`: whether the range is in the hours asked for and its records have ids."""
+    """Add the column `wanted`: whether the range is in the audited hours and its records have ids."""
     marked = F.broadcast(wanted.withColumn("asked", F.lit(True)))
     asked = F.coalesce("asked", F.lit(False)) & F.col("ids")
     return ranges.join(marked, ["topic", "hour"], "left").withColumn("wanted", asked).drop("asked")
@@ -301,7 +301,7 @@ def _uncached(frame: DataFrame) -> DataFrame:
 
 
 def _nearby_hours(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """Hours with rows that were not asked for but are near those that were."""
+    """Nearby hours with rows, outside the audited hours."""
     if not wanted:
         return []
     low = start_ms(wanted[0]) - NEARBY_HOURS * HOUR_MS

@@ -111,7 +111,7 @@ def _first(frame: DataFrame, most: int, what: str, left: list[LeftOut]) -> list[
     return found[:most]
 
 
-def _hour_row(row: Any) -> HourRow:  # noqa: ANN401 - Spark's rows have what was selected
+def _hour_row(row: Any) -> HourRow:  # noqa: ANN401 - a Spark row has the selected columns
     return HourRow(
         **{name: getattr(row, name) for name in ("topic", "hour", "incarnation", "host")},
         status=Status(row.status),

@@ -1,4 +1,4 @@
-"""Expressions that several steps of the audit use."""
+"""Column expressions that several steps of the audit use."""
 
 from typing import Final
 
@@ -18,27 +18,27 @@ def hour_of_minute(minute: Column) -> Column:
 
 
 def hour_of_number(number: Column) -> Column:
-    """The hour of a count of hours since 1970."""
+    """The hour of a number of hours since 1970."""
     return F.date_format(F.timestamp_seconds(number * 3_600), HOUR_FORMAT)
 
 
 def hour_end_ms(hour: Column) -> Column:
-    """When an hour ends, ms since 1970."""
+    """The end of an hour in ms since 1970."""
     return F.unix_millis(F.to_timestamp(hour, HOUR_FORMAT)) + 3_600_000
 
 
 def minute_text(minute: Column) -> Column:
-    """A minute for people."""
+    """Format a minute since 1970."""
     return F.date_format(F.timestamp_seconds(minute * 60), "yyyy-MM-dd HH:mm")
 
 
 def moment_text(ms: Column) -> Column:
-    """A time in ms since 1970 for people."""
+    """Format a time in ms since 1970, to the minute."""
     return F.date_format(F.timestamp_millis(ms), "yyyy-MM-dd HH:mm")
 
 
 def by_bucket(spans: DataFrame) -> DataFrame:
-    """One row for each bucket that [first, end) touches."""
+    """Return one row for each bucket that [first, end) touches."""
     buckets = F.sequence(bucket_of(F.col("first")), bucket_of(F.col("end") - 1))
     return spans.withColumn("bucket", F.explode(buckets))
 
@@ -49,15 +49,15 @@ def bucket_of(ordinal: Column) -> Column:
 
 
 def word_of(ordinal: Column) -> Column:
-    """The word of 64 ordinals that it lies in, counted from 0 over all buckets."""
+    """The word of 64 ordinals that contains the ordinal, counted from 0 over all buckets."""
     return F.shiftright(ordinal, WORD.bit_length() - 1)
 
 
 def bucket_of_word(word: Column) -> Column:
-    """The bucket that has the word."""
+    """The bucket that contains the word."""
     return F.shiftright(word, WORDS.bit_length() - 1) + 1
 
 
 def number(column: Column) -> Column:
-    """A count for people: 1,234."""
+    """Format a count: 1,234."""
     return F.format_number(column, 0)

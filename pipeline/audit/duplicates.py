@@ -1,4 +1,4 @@
-"""Names what is there too often, and what is there and in no book: rows again, of the few buckets that need it."""
+"""Lists duplicated ids, and counts landed ids in no range. Reads the rows again, for the few buckets that need it."""
 
 from typing import Final
 
@@ -10,16 +10,16 @@ from .columns import HOURLY, ID, bucket_of, by_bucket, hour_of_minute
 from .landed import rows_in
 
 PLACES_MAX: Final = 100
-"""Places that are kept of one id."""
+"""Maximum number of positions kept per id."""
 DUPLICATES: Final = """topic string, incarnation string, origin int, ordinal bigint, copies bigint,
     places array<struct<partition: int, offset: bigint>>, minute bigint, hour string"""
 STRAYS: Final = "topic string, hour string, incarnation string, unknown bigint, ahead bigint"
 
 
 def duplicates(rows: DataFrame, doubled: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Ids of wanted ranges that landed more than once, with hour, minute and places.
+    """Ids of wanted ranges that landed more than once, with hour, minute and positions in Kafka.
 
-    `rows`: all that landed; `doubled`: keys of the words that have more rows than ids.
+    `rows`: all landed rows; `doubled`: keys of the words with more rows than ids.
     """
     sorted_places = F.array_sort(F.collect_list(F.struct("partition", "offset")))
     twice = (
@@ -32,7 +32,7 @@ def duplicates(rows: DataFrame, doubled: DataFrame, ranges: DataFrame) -> DataFr
     return (
         twice.join(known, [*ID, "bucket"])
         .where((F.col("ordinal") >= F.col("first")) & (F.col("ordinal") < F.col("end")))
-        # Of books with overlapping ranges: once.
+        # List an id once even if audit ranges overlap.
         .groupBy(*ID, "ordinal", "copies", "places")
         .agg(F.min("minute").alias("minute"))
         .withColumn("hour", hour_of_minute(F.col("minute")))
@@ -40,9 +40,10 @@ def duplicates(rows: DataFrame, doubled: DataFrame, ranges: DataFrame) -> DataFr
 
 
 def strays(rows: DataFrame, spans: DataFrame, heartbeats: DataFrame) -> DataFrame:
-    """Landed ids in no range, by topic, hour of the row, and incarnation: `unknown`, and `ahead` of the books.
+    """Count landed ids in no range, by topic, hour of the row, and incarnation: `unknown`, and `ahead` of the audit
+    records.
 
-    Books follow their records by some seconds: an id of a minute that is not closed yet may be in no range.
+    Audit records follow their records by some seconds: an id of a minute that is not closed yet may be in no range.
     """
     beats = heartbeats.select("incarnation", "closed_before", "state")
     found = (

@@ -1,4 +1,4 @@
-"""Which hours of which topics a run looks at."""
+"""Selects the hours and topics of a run."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -20,31 +20,31 @@ _SEALS: Final = StructType(
     + [StructField("generation", IntegerType())]
 )
 Hours = Mapping[str, Iterable[str]]
-"""By topic."""
+"""Hours by topic."""
 
 
 class Scope(NamedTuple):
-    """What is looked at."""
+    """The hours that a run looks at."""
 
     hours: dict[str, list[str]]
-    """Of each topic, sorted."""
+    """By topic, sorted."""
     sealed: int
-    """Hours of topics that were left out because they are sealed."""
+    """Number of hours of topics that were skipped because they are sealed."""
     left_out: tuple[LeftOut, ...]
 
     def all_hours(self) -> list[str]:
-        """Of any topic."""
+        """Hours of any topic, sorted."""
         return sorted({hour for hours in self.hours.values() for hour in hours})
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """`topic` and `hour`, one row each."""
+        """One row of `topic` and `hour` for each."""
         rows = [(topic, hour) for topic, hours in self.hours.items() for hour in hours]
         columns = [pa.array([row[place] for row in rows], pa.string()) for place in (0, 1)]
         return spark.createDataFrame(pa.table(columns, names=["topic", "hour"]))
 
 
 def audit_topic_hours(books: AuditTotals, topics: Iterable[str]) -> dict[str, set[str]]:
-    """Hours of which the audit topic speaks, by topic."""
+    """Hours in the audit topic, by topic."""
     found: dict[str, set[str]] = {}
     for topic, hour in books.intakes.where(F.col("topic").isin(*topics)).select("topic", "hour").distinct().collect():
         found.setdefault(topic, set()).add(hour)
@@ -52,7 +52,7 @@ def audit_topic_hours(books: AuditTotals, topics: Iterable[str]) -> dict[str, se
 
 
 def sealed_hours(tables: Tables) -> dict[str, set[str]]:
-    """Hours whose newest seal holds, by topic."""
+    """Hours that are sealed according to their newest seal, by topic."""
     if not tables.exists(SEALS):
         return {}
     newest = (
@@ -68,7 +68,8 @@ def sealed_hours(tables: Tables) -> dict[str, set[str]]:
 
 
 def scope(there: Hours, sealed: Mapping[str, set[str]], asked: HourRange | None, hours_max: int) -> Scope:
-    """The hours of a run: those asked for, sealed or not; or else all that are not sealed, of each topic the newest."""
+    """Select the hours of a run: those in `asked`, sealed or not; without `asked` the unsealed ones, for each topic the
+    newest `hours_max`."""
     hours: dict[str, list[str]] = {}
     left: list[LeftOut] = []
     skipped = 0

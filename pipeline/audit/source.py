@@ -124,8 +124,8 @@ class KafkaAuditSource:
         reader = reader.option("subscribe", self._settings.audit.topic)
         reader = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest")
         reader = reader.option("kafka.isolation.level", "read_committed")
-        # Compaction and retention may remove records during the read. A replaced record is not needed; a removed one
-        # leaves a gap in the audit counts.
+        # Compaction and retention may remove records during the read. A replaced record is not needed; any other
+        # removed record leaves a gap in the audit counts.
         reader = reader.option("failOnDataLoss", "false")
         return reader.load().select("key", "value")
 

@@ -18,7 +18,7 @@ ERROR_BYTES_MAX: Final = 1_024
 
 
 class Format(Protocol):
-    """How one topic's values are read."""
+    """How one topic's values are parsed."""
 
     @property
     def value_type(self) -> DataType:

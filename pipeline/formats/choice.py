@@ -1,4 +1,4 @@
-"""The format of a topic, by its name in the settings."""
+"""Selects a topic's format by its name in the settings."""
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
@@ -11,10 +11,10 @@ from .text import JsonFormat, VariantFormat
 
 
 def choose(name: str, schema: str, *, writer: str) -> Format:
-    """The format `name` with the declared schema: Spark's DDL, or Avro's JSON. Wants a running Spark session.
+    """Return the format `name` with the declared schema: Spark's DDL, or Avro's JSON. Needs a running Spark session.
 
     Raises:
-        ConfigError: there is no such format, the writer cannot take it, or the schema cannot be read.
+        ConfigError: the format does not exist, the writer does not support it, or the schema cannot be read.
     """
     match name:
         case "raw":

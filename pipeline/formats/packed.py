@@ -75,7 +75,7 @@ def _short(text: str) -> str:
     return text.encode(errors="replace")[:ERROR_BYTES_MAX].decode(errors="ignore")
 
 
-def _unpack(value: bytes) -> Any:  # noqa: ANN401 - whatever it holds
+def _unpack(value: bytes) -> Any:  # noqa: ANN401 - any msgpack value
     return msgpack.unpackb(value, timestamp=3, strict_map_key=False)
 
 
@@ -144,7 +144,7 @@ class AvroFormat(_ArrowUdfFormat):
 class _AvroDecode:
     """Decodes with a schema that each process parses once, because the parsed form cannot be pickled."""
 
-    def __init__(self, schema: Any) -> None:  # noqa: ANN401 - as JSON gives it
+    def __init__(self, schema: Any) -> None:  # noqa: ANN401 - parsed from JSON
         self._schema = schema
         self._parsed: Any = None
 

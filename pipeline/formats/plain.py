@@ -1,4 +1,4 @@
-"""Values as they are."""
+"""Values without parsing."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812

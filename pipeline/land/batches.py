@@ -92,7 +92,7 @@ class MicroBatchWriter:
         except LandError as error:
             self.failure = error
             raise
-        except Exception as error:  # noqa: BLE001 - Spark's regular expressions overflow the stack at what the JVM's errors say
+        except Exception as error:  # noqa: BLE001 - Spark's regexes overflow the stack on JVM error messages
             self.failure = LandError(f"{self._topic.name}: batch {batch}: {failure_message(error)}")
             _ = logs.get().debug("batch_failed", topic=self._topic.name, batch=batch, exc_info=True)
             raise self.failure from None
@@ -107,7 +107,7 @@ class MicroBatchWriter:
             self._tables_checked = True
         self._observer.reached("started", self._topic.name, batch)
         with self._parts.write(frame, self._constants(batch)) as parts:
-            # Commit even without rows: the commit tells later runs how this batch was read.
+            # Commit even without rows: the commit records for later runs how this batch was read.
             if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
                 self._check_commit(self._bronze.transaction(good_app), batch, offsets)
             self._observer.reached("good", self._topic.name, batch)

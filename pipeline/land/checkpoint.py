@@ -1,6 +1,6 @@
-"""What Spark keeps in a query's checkpoint, as far as `land` reads it: the query's id, and which records a batch is made of.
+"""Reads Spark's checkpoint of a query: the query's id, and the records of each batch.
 
-Read by Hadoop's file systems, as Spark writes it: a checkpoint may be anywhere that Spark can reach.
+Uses Hadoop's file systems, as Spark does: a checkpoint may be anywhere that Spark can reach.
 """
 
 import json
@@ -9,16 +9,18 @@ from typing import Any, Final, cast
 from pyspark.sql import SparkSession
 
 _HEAD_LINES: Final = 2
-"""Of a file of the offset log: its version, and the batch's own settings; then one line a source."""
+"""Lines before the sources in a file of the offset log: its version, and the batch's settings. One line per source
+follows."""
 
 
 class Checkpoint:
-    """One query's folder."""
+    """The checkpoint folder of one query."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
         inside: Any = spark
-        # Hadoop's file systems have no other way in. Every name on the way to a class is a call to the JVM, so they are looked up once.
+        # pyspark has no public access to Hadoop's file systems. Each name on the way to a class is a call to the JVM,
+        # so look them up once.
         jvm: Any = inside._jvm  # noqa: SLF001
         self._path_of: Any = jvm.org.apache.hadoop.fs.Path
         self._text_of: Any = jvm.org.apache.commons.io.IOUtils.toString
@@ -35,16 +37,16 @@ class Checkpoint:
         return None if text is None else "\n".join(text.splitlines()[_HEAD_LINES:])
 
     def finished(self, batch: int) -> bool:
-        """Whether Spark has noted that all of the batch is written."""
+        """Whether Spark has recorded the batch as fully written."""
         return self._text(f"commits/{batch}") is not None
 
     def last_finished(self) -> int | None:
-        """The newest batch of which Spark has noted that all of it is written; None before the first."""
+        """The newest batch that Spark has recorded as fully written; None before the first."""
         place = self._path_of(f"{self.path}/commits")
         if not self._files.exists(place):
             return None
         names: list[str] = [each.getPath().getName() for each in self._files.listStatus(place)]
-        # Files that are being written, and those of checksums, have other names.
+        # Temporary files and checksum files have other names.
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def _text(self, name: str) -> str | None:

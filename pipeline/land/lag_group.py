@@ -1,7 +1,7 @@
-"""Where `land` is, as offsets of a consumer group, so that ordinary lag tools show it.
+"""Publishes `land`'s position as offsets of a consumer group, for ordinary lag tools.
 
-Information, not state: `land` goes on from its checkpoint. Only the audit reads it back, when it tells late from lost. A member in
-the group makes the brokers refuse the commits.
+The offsets are information, not state: `land` resumes from its checkpoint. Only the audit reads them, to separate late
+records from lost ones. Brokers refuse the commits while the group has a member.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def group_of(settings: PipelineSettings, job: str = JOB) -> str:
 
 
 class LagGroup:
-    """Commits to one group. Used by one thread; a call blocks for at most the time-out of its connection, twice."""
+    """Commits to one group. For one thread; a call blocks for at most twice its connection's timeout."""
 
     def __init__(self, group: str, connect: Callable[[], Admin]) -> None:
         self.group: Final = group
@@ -37,7 +37,7 @@ class LagGroup:
         return cls(group_of(settings), lambda: connect(settings.kafka, timeout_s=settings.listener.lag_timeout))
 
     def commit(self, ends: Offsets) -> tuple[LagCommitOutcome, str]:
-        """Commit offsets to read next; the second is the reason when they were not."""
+        """Commit the offsets to read next. Return the outcome, and the reason if it is not `committed`."""
         wanted = {
             TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
             for topic, partitions in ends.items()
@@ -56,14 +56,15 @@ class LagGroup:
         return ("refused", ", ".join(refused)) if refused else ("committed", "")
 
     def close(self) -> None:
-        """Let the connection go; the next commit makes one."""
+        """Close the connection. The next commit opens a new one."""
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
 
 
 def committed_offsets(settings: PipelineSettings) -> dict[str, dict[int, int]]:
-    """What `land` has committed, by topic and partition: the offset it reads next. Empty when that cannot be had; then the log says so."""
+    """Return the offsets that `land` has committed, by topic and partition: those it reads next. Empty if they cannot
+    be read, which is logged, or if the lag group is off."""
     if not settings.listener.lag_group:
         return {}
     group = group_of(settings)

@@ -1,4 +1,4 @@
-"""What decides how a record is read: if any of it changes, the same record may be read otherwise."""
+"""The rules by which records are read. If any of them changes, the same record may be read differently."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 READING: Final = 1
-"""Rises when this program comes to read records otherwise under the same rules."""
+"""Increased when this program starts to read records differently under the same rules."""
 
 NewerIds = Literal["stop", "quarantine"]
 
@@ -16,18 +16,18 @@ class ErrorClass(StrEnum):
     """Why a record is in `quarantine`."""
 
     DECODE = "decode"
-    """The value is not of the topic's format."""
+    """The value is not in the topic's format."""
     SCHEMA = "schema"
-    """It is, but does not fit the declared schema."""
+    """The value is in the format, but does not fit the declared schema."""
     HEADER = "header"
     """The id header is malformed, or there are several."""
     TOO_LARGE = "too_large"
-    """The value is longer than what is parsed."""
+    """The value exceeds the size limit for parsing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParseRules:
-    """How the records of one topic are read. `schema` is in the one spelling that all ways of writing it have in common."""
+    """How to read the records of one topic. `schema` is in canonical form."""
 
     topic: str
     format: str
@@ -38,6 +38,6 @@ class ParseRules:
     dedupe: str
 
     def digest(self) -> str:
-        """64 hexadecimal digits that differ when the rules do."""
+        """Return 64 hexadecimal digits that differ when the rules do."""
         text = json.dumps({"reading": READING, **asdict(self)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()

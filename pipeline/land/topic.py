@@ -36,8 +36,8 @@ class LandTopic:
         return f"land/{self.name}"
 
     def read(self, frame: DataFrame) -> DataFrame:
-        """Parse records from Spark's Kafka connector into the columns of both tables, except those that only a batch
-        knows.
+        """Parse records from Spark's Kafka connector into the columns of both tables, except those that are set per
+        batch.
 
         `error_class` is null in rows that belong to bronze; in these rows `raw` is null too.
         """

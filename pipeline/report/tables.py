@@ -39,7 +39,7 @@ class ReportCell:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One row. The filters use `topic`, `hour` and `status`; an empty value never matches a filter."""
+    """One row. The filters use `topic`, `hour` and `status`; an empty value passes every filter."""
 
     topic: str
     hour: str

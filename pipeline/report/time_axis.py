@@ -126,7 +126,7 @@ def sum_by_column(points: Iterable[MinutePoint], axis: Axis) -> dict[int, Column
 
 
 def total(cells: CountsByColumn) -> ColumnCounts:
-    """All columns together."""
+    """Sum all columns."""
     whole = ColumnCounts()
     for cell in cells.values():
         whole.add(cell)

@@ -1,4 +1,4 @@
-"""The verdict in words: what is complete, which records are missing, and what to do next."""
+"""The verdict as text: completeness, missing records, and next steps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _SUMMED: Final = tuple(name for name in ReportTotals.__slots__ if name != "count
 
 
 def report_totals(rows: Iterable[HourRow]) -> ReportTotals:
-    """The sums over `rows`."""
+    """Sum the counts over `rows`."""
     sums = dict.fromkeys(ReportTotals.__slots__, 0)
     for row in rows:
         if row.status is Status.COUNTED:

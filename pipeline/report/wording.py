@@ -13,7 +13,7 @@ UNKNOWN_HOST: Final = "unknown host"
 
 
 def number(count: int) -> str:
-    """`1,234,567`."""
+    """Format `1,234,567`."""
     return f"{count:,}"
 
 
@@ -72,7 +72,7 @@ def moment(ms: int) -> str:
 
 
 def minute_text(minute: int) -> str:
-    """`2026-11-22 03:14`, UTC."""
+    """Format `2026-11-22 03:14`, UTC."""
     return moment(minute * 60_000)[:16]
 
 
@@ -107,7 +107,7 @@ def visible(text: str) -> str:
 
 
 def join_names(names: Sequence[str], most: int = 3) -> str:
-    """`a`, `a and b`, `a, b and c`, `a, b, c and 12 more`."""
+    """Join `a`, `a and b`, `a, b and c`, `a, b, c and 12 more`."""
     if len(names) > most:
         return f"{', '.join(names[:most])} and {number(len(names) - most)} more"
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -15,17 +15,17 @@ SEALS: Final = StructType(
     [
         StructField("topic", StringType()),
         StructField("hour", StringType()),
-        # From 1; rises when the hour is reopened.
+        # Starts at 1; increases when the hour is reopened.
         StructField("generation", IntegerType()),
-        # One of `core.sealing.SealStatus`.
+        # One of `seal.decisions.SealStatus`.
         StructField("status", StringType()),
-        # The books at that moment; `landed` counts rows of both tables, before spare ones were removed.
+        # The audit's counts at that time. `landed` counts rows of both tables, before extra ones were removed.
         *(StructField(name, LongType()) for name in _LONGS),
-        # Daemons' identities that contributed.
+        # Number of incarnations that contributed.
         StructField("incarnations", IntegerType()),
-        # `run` of the rows of `audit_report` and `audit_missing` that it rests on.
+        # `run` of the rows of `audit_report` and `audit_missing` that the seal is based on.
         StructField("audit_run", StringType()),
-        # Version of the bronze table that has the compacted hour; null when the hour has no row there.
+        # Version of the bronze table with the compacted hour; null when the hour has no rows there.
         StructField("table_version", LongType()),
         StructField("files_before", LongType()),
         StructField("files_after", LongType()),
@@ -33,7 +33,7 @@ SEALS: Final = StructType(
         StructField("sealed_at", TimestampType()),
     ]
 )
-"""A row of status `reopened` has the books of the seal it ends."""
+"""A row of status `reopened` has the counts of the seal that it ends."""
 
 
 def seals_table(tables: Tables) -> Table:

@@ -1,4 +1,5 @@
-"""What spark-submit runs: the command line again. In a folder of its own, because Python puts a script's folder first on its path."""
+"""The script that spark-submit runs: the same command line. It has its own folder, because Python puts a script's
+folder first on its path."""
 
 from penstock.pipeline.cli import main
 

@@ -99,7 +99,7 @@ def sync_above(folder: Path, *, sync: Callable[[Path], None] = sync_folder) -> N
         try:
             sync(each)
         except PermissionError:
-            # The folder belongs to another user.
+            # Created by another user.
             return
         if each.is_mount():
             return

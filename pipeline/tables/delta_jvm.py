@@ -76,7 +76,7 @@ class DeltaJvmTables:
 
 
 class DeltaJvmTable:
-    """One table."""
+    """One table, written by Delta's connector."""
 
     def __init__(
         self, spark: SparkSession, path: str, name: str, schema: StructType, partition_by: tuple[str, ...]
@@ -142,7 +142,7 @@ class DeltaJvmTable:
         read_version: int,
         metadata: Mapping[str, str] = NOTHING,
         rows: int | None = None,
-        file_bytes: int | None = None,  # noqa: ARG002  (a task's rows are one file here; whoever lays them out sees to the size)
+        file_bytes: int | None = None,  # noqa: ARG002  (each task writes one file; the frame's partitioning sets its size)
     ) -> int:
         if not where or not set(where) <= set(self.partition_by):
             raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")

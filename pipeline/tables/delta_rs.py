@@ -115,8 +115,8 @@ class DeltaRsTable:
         return True
 
     def destination(self, found: StructType) -> PartDestination:
-        """Return where and how tasks write the rows of this table. `found`: the columns of the rows, which may have
-        others too. Raise TableSchemaError when they do not fit the table's."""
+        """Return where and how tasks write the rows of this table. `found`: the columns of the rows, possibly with
+        extra ones. Raise TableSchemaError when they do not fit the table's."""
         by_name = {field.name: field for field in found}
         ours = StructType([by_name[field.name] for field in self.schema if field.name in by_name])
         lacking = missing_columns(ours, self.schema, self.name)

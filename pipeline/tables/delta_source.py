@@ -1,8 +1,9 @@
-"""The data source `penstock_delta`: writes a DataFrame into a Delta table by delta-rs, in one commit.
+"""The data source `penstock_delta`: writes a DataFrame into a Delta table with delta-rs, in one commit.
 
-Spark calls its parts in several processes that share nothing but options and messages: `writer` where the write is planned, `write` in
-the tasks, `commit` in the driver's side process. Tasks write files that no reader sees; the commit adds them all to the table. So it
-does not matter how often a task runs, and how many copies of it: only the files of the attempts that Spark takes are named.
+Spark calls its parts in several processes that share only options and messages: `writer` where the write is planned,
+`write` in the tasks, `commit` in the driver's side process. Tasks write files that no reader sees; the commit adds them
+all to the table. So a task may run any number of times, and in several copies: the commit names only the files of the
+attempts that Spark accepts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,26 +25,27 @@ NAME: Final = "penstock_delta"
 ORDER: Final = "order"
 FILE_BYTES_OPTION: Final = "file.bytes"
 PARTITION_BY: Final = "partition.by"
-"""Names of columns, with commas between them."""
+"""Column names separated by commas."""
 
 
 @dataclass(frozen=True)
 class WrittenFiles(WriterCommitMessage):
-    """The files of one task."""
+    """The files written by one task."""
 
     files: tuple[AddedFile, ...]
 
 
 class PenstockDelta(DataSource):
-    """`df.write.format("penstock_delta")`. `Table` gives the options; the table exists by then, with all columns of the frame."""
+    """`df.write.format("penstock_delta")`. `Table` sets the options, and creates the table with all columns of the
+    frame first."""
 
     @classmethod
     def name(cls) -> str:
-        """As `format` takes it."""
+        """The name for `format`."""
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> "DeltaWriter":  # noqa: ARG002  (Spark passes it by name)
-        """Raise TableSchemaError for a type that delta-rs cannot write."""
+        """Create the writer. Raise TableSchemaError for a type that delta-rs cannot write."""
         from .commits import CommitSpec
 
         order = CommitSpec.decode(self.options[ORDER])
@@ -53,7 +55,7 @@ class PenstockDelta(DataSource):
 
 
 class DeltaWriter(DataSourceArrowWriter):
-    """Pickled to the tasks, and to the process that commits."""
+    """Spark pickles it for the tasks and for the committing process."""
 
     def __init__(self, order: "CommitSpec", schema: pa.Schema, partition_by: tuple[str, ...], file_bytes: int) -> None:
         self._commit_spec = order
@@ -62,7 +64,7 @@ class DeltaWriter(DataSourceArrowWriter):
         self._file_bytes = file_bytes
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
-        """In a task: all of its rows into files."""
+        """In a task: write all its rows to files."""
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         writer = FileWriter(
@@ -71,7 +73,7 @@ class DeltaWriter(DataSourceArrowWriter):
         return WrittenFiles(tuple(writer.write_all(iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """At the driver: all files into the table. Raise TableError."""
+        """At the driver: commit all files to the table. Raise TableError."""
         from .commits import commit
         from .interface import TableError
 
@@ -79,8 +81,9 @@ class DeltaWriter(DataSourceArrowWriter):
         try:
             _ = commit(self._commit_spec, files)
         except TableError:
-            # Surely not committed, so nobody needs them.
+            # A TableError means that nothing was committed, so these files are not needed.
             delete_files(self._commit_spec.table, files)
             raise
 
-    # There is no `abort`: it is also called when it is not known whether the commit was made. Vacuum removes what no commit names.
+    # There is no `abort`, because Spark also calls it when the commit may have been made. Vacuum removes files that no
+    # commit names.

@@ -1,4 +1,4 @@
-"""Parts of a frame, for any engine: the frame is kept while they are written."""
+"""Writes the parts of a frame with any engine. The frame is cached while its parts are written."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ _PARTITIONS_MAX: Final = 1_000_000
 
 
 class CachedPartsWriter:
-    """`PartsWriter` of any engine."""
+    """`PartsWriter` for any engine."""
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
         self._parts = parts
@@ -37,7 +37,7 @@ class _CachedParts:
         self._parts = parts
 
     def is_empty(self, part: int) -> bool:
-        # In one job. (Spark would try one partition first, then more.)
+        # Check all partitions in one job; by default Spark tries one partition first, then more.
         self._rows.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", _PARTITIONS_MAX)
         return self._of(part).isEmpty()
 

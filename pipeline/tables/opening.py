@@ -1,4 +1,4 @@
-"""Chooses the engine."""
+"""Opens tables with the engine in the settings."""
 
 from typing import Final, Literal, Protocol
 
@@ -8,18 +8,18 @@ from .delta_rs import DeltaRsTables
 from .delta_source import PenstockDelta
 from .interface import Tables
 
-# Readers are given files by name, and vacuum looks through folders: Spark would do each in a task of its own, 12 times slower for
+# Readers get files by name, and vacuum lists folders. By default Spark would run a task for each, 12 times slower for
 # 1,500 files.
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_DEFAULT: Final = "10000"
 
 
 class TableSettings(Protocol):
-    """What is read of the settings."""
+    """The settings that this module reads."""
 
     @property
     def tables(self) -> str:
-        """The folder of all tables; one that every executor sees."""
+        """The folder of all tables. Every executor must see it."""
         ...
 
     @property
@@ -27,12 +27,12 @@ class TableSettings(Protocol):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source `penstock_delta` known to this session."""
+    """Register the data source `penstock_delta` in this session."""
     spark.dataSource.register(PenstockDelta)
 
 
 def open_tables(settings: TableSettings, spark: SparkSession) -> Tables:
-    """The tables of these settings. Raise TableError when the engine cannot use the place or the session."""
+    """Open the tables of these settings. Raise TableError when the engine cannot use the location or the session."""
     if spark.conf.get(_LISTING) == _LISTING_DEFAULT:
         spark.conf.set(_LISTING, str(max(8, 2 * spark.sparkContext.defaultParallelism)))
     if settings.writer == "delta-rs":

@@ -1,4 +1,4 @@
-"""Values of partition columns: as folders, as Delta's log writes them, and as slices of an Arrow table."""
+"""Values of partition columns: as folders, in the form of Delta's log, and as slices of an Arrow table."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -8,18 +8,19 @@ import pyarrow as pa
 import pyarrow.compute
 
 Value = str | None
-"""As Delta's log has it: text, or null."""
+"""In the form of Delta's log: text, or null."""
 
-# Its functions are made at import, so type checkers see none of them.
+# Its functions are created at import, so type checkers do not see them.
 pc: Final[Any] = pyarrow.compute
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-# What Spark's `ExternalCatalogUtils` escapes in the name of a folder; it takes the same characters back when it reads.
+# The characters that Spark's `ExternalCatalogUtils` escapes in a folder name, and unescapes when it reads.
 _ESCAPED: Final = frozenset(map(chr, (*range(1, 32), 127))) | frozenset("\"#%'*/:=?\\{[]^")
 
 
 def folder(values: Mapping[str, Value]) -> str:
-    """`hour=2026-11-22-03`, a level for each column. Characters of the value that a path cannot have are %-escaped."""
+    """Return the folder, such as `hour=2026-11-22-03`, with one level per column. Characters that a path cannot contain
+    are %-escaped."""
     return "/".join(f"{name}={_escaped(value)}" for name, value in values.items())
 
 
@@ -27,12 +28,12 @@ def _escaped(value: Value) -> str:
     # Spark reads an empty text back as null, and so does Delta's log.
     if value is None or not value:
         return NULL_FOLDER
-    # A blank is none of Spark's, but the name of a file may not end with one everywhere.
+    # Spark does not escape blanks, but some systems do not allow a name to end with one.
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char == " " else char for char in value)
 
 
 def partition_text(value: object) -> Value:
-    """The value as Delta's log has it (PROTOCOL.md, Partition Value Serialization)."""
+    """Return the value in the form of Delta's log (PROTOCOL.md, Partition Value Serialization)."""
     match value:
         case None | "":
             return None
@@ -45,7 +46,7 @@ def partition_text(value: object) -> Value:
 
 
 def split(table: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, Value], pa.Table]]:
-    """The rows of each combination of partition values, in their order, without the partition columns."""
+    """Yield the rows of each combination of partition values, in their order, without the partition columns."""
     if table.num_rows == 0:
         return
     if not columns:
@@ -56,7 +57,7 @@ def split(table: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[dict[str,
     if distinct.num_rows == 1:
         yield _values(distinct, 0, columns), rest
         return
-    # Stable: rows of one partition keep their order.
+    # The sort is stable: rows of one partition keep their order.
     order = pc.sort_indices(table.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
     keys, rest = table.select(list(columns)).take(order), rest.take(order)
     start = 0
@@ -70,7 +71,7 @@ def _values(keys: pa.Table, row: int, columns: tuple[str, ...]) -> dict[str, Val
 
 
 def _group_starts(keys: pa.Table, columns: tuple[str, ...]) -> list[int]:
-    """Rows that differ from the row before."""
+    """Indexes of the rows that differ from the row before."""
     borders: set[int] = set()
     for name in columns:
         codes = pc.fill_null(pc.dictionary_encode(keys.column(name).combine_chunks()).indices, -1)
