@@ -1,4 +1,4 @@
-"""Frames that several steps of a run read. They are computed once, and cached without their lineage.
+"""Frames that several steps of a run read. They are computed once, and keep a short lineage.
 
 Most runs process little data. Small results are brought to the driver early, and further plans start from there: with
 one partition there are no shuffles, and no planning or compiling that takes longer than it saves.
