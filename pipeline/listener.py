@@ -136,7 +136,7 @@ class PipelineQueryListener(StreamingQueryListener):
                 try:
                     follower.on_event(event)
                 except Exception as error:  # noqa: BLE001 - one failing sink must not end the thread for all
-                    _ = logs.get().warning("query_event_sink_failed", follower=type(follower).__name__, error=str(error))
+                    _ = logs.get().warning("query_event_sink_failed", sink=type(follower).__name__, error=str(error))
         for follower in self._sinks:
             with contextlib.suppress(OSError):
                 follower.close()

@@ -44,7 +44,7 @@ class AuditState(Enum):
     """The topic is still unknown."""
     MISSING = "missing"
     """Brokers do not know the topic, or do not authorize us to describe it."""
-    PUBLISHING = "telling"
+    PUBLISHING = "publishing"
     """Audit records are published."""
     CLOSED = "closed"
     """Everything was delivered, and the last heartbeat states it."""

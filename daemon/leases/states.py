@@ -13,12 +13,12 @@ from ...wire.messages import BatchRefused
 class LeaseState(Enum):
     """State of a partition's lease."""
 
-    UNASSIGNED = "unplaced"
+    UNASSIGNED = "unassigned"
     """No shard holds it. It is granted as soon as the conditions of LSE-2 hold."""
     HELD = "held"
-    REVOKING = "recalled"
+    REVOKING = "revoking"
     """REVOKE was sent; REVOKED has not arrived."""
-    FENCING = "dying"
+    FENCING = "fencing"
     """Its holder is being killed, or is dead and its journal is not read yet."""
     SETTLING = "settling"
     """Returned, while the result is being written: dead letters, or stamp rows under another producer id."""
@@ -46,7 +46,7 @@ class ShardSlotState(Enum):
 
     AWAITED = "awaited"
     """Not connected but expected back: its nodes wait for it."""
-    CONNECTED = "greeted"
+    CONNECTED = "connected"
     """Sent HELLO but has not named its journal yet, so it is granted nothing."""
     READY = "ready"
     DYING = "dying"

@@ -155,7 +155,7 @@ class Router:
             self.loop.run()
         except AssertionError as error:
             # Stop acking, writing and sending at once. Everything before the failed assertion was correct.
-            self._log.critical("router_broken", what=str(error), exc_info=True)
+            self._log.critical("router_invariant_violated", reason=str(error), exc_info=True)
             return ExitCode.INVARIANT_VIOLATED
         except (SpoolBrokenError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))

@@ -37,10 +37,10 @@ def _name_of(arguments: list[str]) -> str | None:
     """The program that a command line belongs to; None for what is none of ours."""
     if "-m" not in arguments:
         return None
-    module = arguments[arguments.index("-m") + 1].rpartition(".")[2]
-    if module == "worker" and "--seat" in arguments:
+    module = arguments[arguments.index("-m") + 1]
+    if module == "penstock.shards.worker" and "--seat" in arguments:
         return f"shard-{arguments[arguments.index('--seat') + 1]}"
-    return module if module in ("router", "exporter") else None
+    return {"penstock.daemon.router.main": "router", "penstock.daemon.processes.exporter": "exporter"}.get(module)
 
 
 def cpu_seconds(pid: int) -> float:

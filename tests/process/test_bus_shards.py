@@ -267,7 +267,7 @@ def test_a_successor_that_greets_before_the_death_was_seen_takes_the_seat(world:
 
 def test_a_shard_with_other_settings_hears_ours_and_never_counts(world: World) -> None:
     child = world.shard(digest="other")
-    world.until(lambda: child.said("heard Welcome"))
+    world.until(lambda: child.said("heard ShardWelcome"))
 
     world.until(lambda: child.process.poll() is not None)
 
