@@ -69,14 +69,11 @@ class IdempotentPartition:
         self.limits = limits
         self.wall = wall
         self.outbox = outbox
-        self.mode = SendMode.ONE_IN_FLIGHT
-        """Changed by `enter` only."""
-        self.pace = grant.pace
-        """Set by `Pace`; `update_log_start` may narrow it to FIRST."""
+        self.mode = SendMode.ONE_IN_FLIGHT  # changed by `enter` only
+        self.pace = grant.pace  # set by `Pace`; `update_log_start` may narrow it to FIRST
         self.anchor: Anchor | None = grant.anchor
         """The last acknowledged batch: from the grant, `Pace`, and each acknowledgement with an offset."""
-        self.log_start = grant.log_start
-        """The largest log start offset seen; -1: none."""
+        self.log_start = grant.log_start  # the largest log start offset seen; -1: none
         self.rows = grant.rows
         self.probe: LogEndProbe | None = None
         self.refused_not_in_log = False
@@ -85,8 +82,7 @@ class IdempotentPartition:
         """Number of batches in flight; only `add_in_flight`, `remove_in_flight`, `move` and `revoke` change it."""
         self.failures = 0
         """Consecutive backoffs; reset by an acknowledgement, a split or an answered leader check."""
-        self.retry_at = 0.0
-        """End of the backoff, on the clock of `now`."""
+        self.retry_at = 0.0  # end of the backoff, on the clock of `now`
         self.last_error = ""
         """The last error, for `PartitionLoad` and expiry messages; cleared once sending works again."""
         self.acked_on: LeaderConnection = NO_LEADER_CONNECTION
@@ -95,8 +91,7 @@ class IdempotentPartition:
         """Connection and leader epoch of the last batch taken to be sent."""
         self.awaiting_pace = False
         """Set by an acknowledgement. At pace FIRST no new batch is sent until `Pace` shows that the router synced."""
-        self.awaiting_journal_slot = False
-        """The journal was full: nothing is sent until slots are freed."""
+        self.awaiting_journal_slot = False  # the journal was full: nothing is sent until slots are freed
         self.unresolved: deque[ProducerBatch] = deque(self._inherit(cut) for cut in grant.cuts)
         """Batches with a fixed cut and no outcome yet, oldest first."""
         self.unjournaled = len(self.unresolved)
@@ -104,8 +99,7 @@ class IdempotentPartition:
         self.replaced_slots: list[int] = []
         """Slots of split batches; the link releases them once the parts are journaled."""
         self.pending_checks: set[LeaderCheck] = set()
-        self.checks_in_flight = False
-        """Whether the pending checks have been sent."""
+        self.checks_in_flight = False  # whether the pending checks have been sent
         self.log_start_checked_at = now
         """When the leader last answered where its log starts; at first the time of the grant."""
         self._asking: Final = asking

@@ -24,7 +24,7 @@ from tests.fakes.segments import Row, slice_bytes
 folder = Path(sys.argv[1])
 identity = SpoolIdentity.open(folder)
 spool, recovered = Spool.open(folder, {LIMITS}, identity=identity)
-ledger, sessions = recovered.ledger, recovered.sessions
+ledger, sessions = recovered.ledger, recovered.clients
 pending = [part.segment for part in recovered.slices]
 spool.begin(lambda: CheckpointEntry(ledger.snapshot(), sessions.snapshot(now_ms=0, wall_ms=0)))
 if not ledger.by_number:
@@ -56,7 +56,7 @@ while True:
     spool.start_sync()
     spool.finish_sync()
     print("synced", state.next_ordinal, high, state.mark, flush=True)
-    spool.clean()
+    spool.remove_unneeded()
 """
 
 
