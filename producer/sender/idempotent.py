@@ -80,11 +80,9 @@ class IdempotentPartition:
         """A probe proved that the oldest batch, refused for its content, is not in the log."""
         self.in_flight = 0
         """Number of batches in flight; only `add_in_flight`, `remove_in_flight`, `move` and `revoke` change it."""
-        self.failures = 0
-        """Consecutive backoffs; reset by an acknowledgement, a split or an answered leader check."""
+        self.failures = 0  # consecutive backoffs; reset by an ack, a split or an answered leader check
         self.retry_at = 0.0  # end of the backoff, on the clock of `now`
-        self.last_error = ""
-        """The last error, for `PartitionLoad` and expiry messages; cleared once sending works again."""
+        self.last_error = ""  # for `PartitionLoad` and expiry messages; cleared once sending works again
         self.acked_on: LeaderConnection = NO_LEADER_CONNECTION
         """Connection and leader epoch of the last acknowledgement."""
         self.sent_on: LeaderConnection = NO_LEADER_CONNECTION
@@ -94,10 +92,8 @@ class IdempotentPartition:
         self.awaiting_journal_slot = False  # the journal was full: nothing is sent until slots are freed
         self.unresolved: deque[ProducerBatch] = deque(self._inherit(cut) for cut in grant.cuts)
         """Batches with a fixed cut and no outcome yet, oldest first."""
-        self.unjournaled = len(self.unresolved)
-        """How many of them have no journal slot yet; `BrokerLink` resets it after journaling."""
-        self.replaced_slots: list[int] = []
-        """Slots of split batches; the link releases them once the parts are journaled."""
+        self.unjournaled = len(self.unresolved)  # those without a journal slot; `BrokerLink` resets it
+        self.replaced_slots: list[int] = []  # of split batches; released once the parts are journaled
         self.pending_checks: set[LeaderCheck] = set()
         self.checks_in_flight = False  # whether the pending checks have been sent
         self.log_start_checked_at = now
