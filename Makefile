@@ -18,7 +18,7 @@ KAFKAS := 4.3.1 3.9.2
 REPORTS ?=
 PYTEST = $(BIN)/pytest -q $(if $(REPORTS),--junitxml=$(REPORTS)/$@.xml)
 
-.PHONY: demo test check soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-systemd test-kafka $(KAFKAS:%=test-kafka-%) \
+.PHONY: demo test check format types test-one soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-systemd test-kafka $(KAFKAS:%=test-kafka-%) \
 	test-pipeline test-browser pipeline-demo spark-classes
 
 demo: $(STAMPS)/demo-env $(STAMPS)/kernel
@@ -36,10 +36,25 @@ test: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/test-packages $(S
 # The fast subset.
 check: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/core tests/conformance tests/meta -q -n $(XDIST)
 
-# Types of the pipeline are checked against Spark's and Delta's own.
+# Sort imports and lay out the code, in place.
+format: $(STAMPS)/test-env
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+# Both type checkers. Types of the pipeline are checked against Spark's and Delta's own.
+types: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+# One test or file: make test-one T=tests/core/test_backlog.py
+test-one: $(STAMPS)/test-env $(STAMPS)/kernel
+	$(BIN)/pytest -q $(or $(T),$(error name the test: make test-one T=tests/core/test_backlog.py))
+
+# Everything that needs no test run.
 lint: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
