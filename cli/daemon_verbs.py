@@ -76,7 +76,7 @@ def resend(
         _ = ask(path, "resend", topic=topic, partition=partition)
     except ControlError as error:
         fail(str(error))
-    sys.stdout.write(f"{topic}-{partition} goes on; see possible_duplicates in the log\n")
+    sys.stdout.write(f"{topic}-{partition} resumed; see possible_duplicates in the log\n")
 
 
 def check(

@@ -400,7 +400,7 @@ class Producer:
 
     def _forbid_callback(self, name: str) -> None:
         if self._worker.is_current:
-            raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
+            raise RuntimeError(f"{name} inside a delivery callback of this producer would deadlock")
 
     # --- fork --------------------------------------------------------------------------------------------------------
 

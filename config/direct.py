@@ -264,7 +264,7 @@ def _across(settings: DirectSettings) -> Iterator[RuleViolation]:
             f"retries = 0 does not go with idempotence, which needs one at least{instead}",
         )
     if settings.transactional_id is not None and not _is_valid_transactional_id(settings.transactional_id):
-        sentence = "transactional.id is no text that Kafka can take: at most 32000 bytes of UTF-8"
+        sentence = "transactional.id must be at most 32000 bytes of UTF-8"
         yield RuleViolation(("transactional.id",), sentence)
     if settings.transactional_id is not None and not settings.enable_idempotence:
         sentence = "transactional.id needs idempotence: leave enable.idempotence out, or write true"

@@ -134,7 +134,7 @@ class Front(MetadataWait):
         if chunk.is_completed(index):
             return
         if self._sender is not None and self._sender.is_current:
-            raise RuntimeError("a callback would wait for itself: this record is settled after it")
+            raise RuntimeError("result() inside a delivery callback would deadlock")
         # One condition per waiter: an outcome wakes only the waiters of its chunk.
         woken = self.environment.new_condition()
         with self.condition:

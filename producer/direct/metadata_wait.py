@@ -91,9 +91,7 @@ class MetadataWait(RecordAccumulator):
                 return began, self.would_block.on_missing_topic()
             if wait.outcome is None and self.sender.is_current:
                 self._waits.cancel(wait)
-                return began, MetadataTimeoutError(
-                    f"nothing is known of topic {name}, and a callback cannot wait for it"
-                )
+                return began, MetadataTimeoutError(f"no metadata for topic {name} yet, and a callback must not block")
             self.request_metadata(name)
             self._await(wait)
             return began, self.wait_result(wait, began)

@@ -83,7 +83,7 @@ class TransactionsApi:
             RuntimeError: called by a callback.
         """
         if self._accumulator.sender.is_current:
-            raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
+            raise RuntimeError(f"{name} inside a delivery callback of this producer would deadlock")
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class TransactionsApi:
         if _has_ended(operation):
             return
         because = f" ({problem})" if problem else ""
-        again = f"{kind.value} took longer than {limit:g} s{because}; it goes on: call it again"
+        again = f"{kind.value} took longer than {limit:g} s{because}; it is still running: call it again to wait for it"
         raise CommitTimeoutError(again) if kind is TransactionOperationKind.COMMIT else WaitTimeoutError(again)
 
 
@@ -263,7 +263,7 @@ def _checked_text(given: object, what: str) -> str:
     try:
         size = len(given.encode())
     except UnicodeEncodeError as error:
-        raise ValueError(f"{what} is no text that UTF-8 has: {error}") from None
+        raise ValueError(f"{what} cannot be encoded as UTF-8: {error}") from None
     if size > _TEXT_BYTES_MAX:
         raise ValueError(f"{what} has {size} bytes; at most {_TEXT_BYTES_MAX} are possible")
     return given

@@ -140,11 +140,9 @@ def _context(identity: KerberosIdentity, host: str) -> tuple[GssContext, tuple[t
             credentials = gssapi.Credentials(usage="initiate", name=wanted)
         context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate", mech=gssapi.MechType.kerberos)
     except GSSError as error:
-        who = identity.principal or "whoever comes first"
+        who = identity.principal or "any principal"
         place = "the ticket cache" if identity.keytab is None else f"{identity.keytab}"
-        raise AuthenticationError(
-            f"Kerberos: nothing to log in with as {who} in {place}: {_gss_error_text(error)}"
-        ) from error
+        raise AuthenticationError(f"no Kerberos credentials for {who} in {place}: {_gss_error_text(error)}") from error
     return cast("GssContext", context), (GSSError,)
 
 

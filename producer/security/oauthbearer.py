@@ -179,7 +179,7 @@ class OAuthBearerMechanism:
         try:
             self._exchange.receive(challenge)
         except UnicodeDecodeError:
-            raise AuthenticationError("the broker refuses the token in a message that is no text") from None
+            raise AuthenticationError("the broker refused the token with a message that is not valid UTF-8") from None
         if not challenge:
             return None
         self._refusal = f"the broker refuses the token: {_status(challenge)}"

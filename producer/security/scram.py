@@ -57,7 +57,7 @@ class PlainMechanism:
         try:
             return bytes(self._exchange.auth_bytes())
         except UnicodeError:
-            raise AuthenticationError("user or password has letters that UTF-8 has not") from None
+            raise AuthenticationError("user or password cannot be encoded as UTF-8") from None
 
     def evaluate_challenge(self, challenge: bytes) -> None:
         """Check the broker's reply, which must be empty."""
@@ -79,7 +79,7 @@ class ScramMechanism:
         try:
             self._exchange = ScramClient(saslname(credentials.user), credentials.password, mechanism)
         except UnicodeError:
-            raise AuthenticationError("user or password has letters that UTF-8 has not") from None
+            raise AuthenticationError("user or password cannot be encoded as UTF-8") from None
         if nonce is not None:
             self._exchange.nonce = nonce
         self._steps = 0
@@ -162,7 +162,7 @@ def _text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise AuthenticationError("the broker's SCRAM message is no text") from None
+        raise AuthenticationError("the broker's SCRAM message is not valid UTF-8") from None
 
 
 def _decoded(text: str, what: str) -> bytes:

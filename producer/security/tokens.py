@@ -69,7 +69,7 @@ def token_from_response(status: int, body: bytes, *, wall_s: float) -> Token:
         raise TokenError(f"status {status}: {_refusal(answer)}")
     value = answer.get("access_token")
     if not isinstance(value, str):
-        raise TokenError("the answer has no access_token" if value is None else "access_token is no text")
+        raise TokenError("the answer has no access_token" if value is None else "access_token is not a string")
     kind = answer.get("token_type", "bearer")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise TokenError("the answer's token is no bearer token")

@@ -198,7 +198,7 @@ def test_a_callback_that_would_wait_for_a_later_record_is_refused_instead_of_sta
     later = world.send(TOPIC, b"v")
     _ = world.take()
     world.settle(Delivered(0, 0, 1, 0, -1))
-    assert [str(error) for error in errors] == ["a callback would wait for itself: this record is settled after it"]
+    assert [str(error) for error in errors] == ["result() inside a delivery callback would deadlock"]
 
 
 def test_a_chunk_is_resolved_piece_by_piece_and_its_memory_goes_back_with_the_last() -> None:

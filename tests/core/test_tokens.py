@@ -53,7 +53,7 @@ def test_a_lifetime_may_be_written_as_a_text_and_may_be_left_out() -> None:
     [
         ([], "no JSON object"),
         ({}, "no access_token"),
-        ({"access_token": 7}, "no text"),
+        ({"access_token": 7}, "not a string"),
         ({"access_token": ""}, "characters"),
         ({"access_token": "a b"}, "characters"),
         ({"access_token": "a\x01auth=x"}, "characters"),

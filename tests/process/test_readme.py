@@ -243,7 +243,7 @@ def test_a_partition_whose_broker_lost_its_log_waits_and_goes_on_when_it_is_told
             resend += ["--runtime-dir", str(daemon.folder / "run")]
             # A partition that is just being tried again is not blocked.
             done = wait_until(lambda: succeeded(resend), seconds=60, what="it is sent again")
-            assert done.stdout == "events-0 goes on; see possible_duplicates in the log\n"
+            assert done.stdout == "events-0 resumed; see possible_duplicates in the log\n"
             wait_until(lambda: stats(daemon)["records"]["pending"] == 0, seconds=60, what="everything is delivered")
             assert producer.send("events", b"after").result(30).partition == 0
         arrived = [record.value for record in read_topic(cluster, "events")]

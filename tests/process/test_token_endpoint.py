@@ -200,7 +200,7 @@ GOOD: Final = {"access_token": "abc", "token_type": "Bearer", "expires_in": 3600
         (saying(http(b"<html>")), "the answer is not JSON"),
         (saying(http(b"[" * 200_000)), "the answer is not JSON"),
         (answering([]), "no JSON object"),
-        (answering({**GOOD, "access_token": ["abc"]}), "access_token is no text"),
+        (answering({**GOOD, "access_token": ["abc"]}), "access_token is not a string"),
         (answering({**GOOD, "access_token": "abc\x01auth=Bearer other"}), "characters that no token has"),
         (answering({**GOOD, "access_token": "abc\r\nX-Other: y"}), "characters that no token has"),
         (answering({**GOOD, "expires_in": {"h": 1}}), "expires_in is no number"),
@@ -466,7 +466,7 @@ def test_a_refusal_is_answered_with_the_one_byte_that_ends_it_and_is_then_told(
 
 
 def test_a_refusal_that_is_no_text_ends_it_at_once(token_file: Path) -> None:
-    with pytest.raises(AuthenticationError, match="no text"):
+    with pytest.raises(AuthenticationError, match="not valid UTF-8"):
         _ = begun(token_file).evaluate_challenge(b"\xff")
 
 
