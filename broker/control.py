@@ -1,35 +1,35 @@
-"""Commands of a test, one JSON object a line; each is answered with one JSON object on a line.
+"""Test commands, one JSON object per line; the reply to each is one JSON object on a line.
 
-Of a node (in a cluster process with `"node": N`):
+For one node (in a cluster process with `"node": N`):
 
     {"op": "fail_next", "api": 0, "error": "NOT_LEADER_OR_FOLLOWER", "times": 1, "topic": "t", "partition": 3, "applied": false}
-    {"op": "cut_answer", "api": 0, "keep": 0, "times": 1}     do the work, send `keep` bytes of the answer, close
-    {"op": "drop_answer", "api": 0, "times": 1}                do the work, send nothing, go on with the connection
-    {"op": "delay_answer", "api": 0, "ms": 500, "times": 1}    do the work, send the answer later
-    {"op": "repeat_answer", "api": 0, "times": 1}              do the work, send the answer twice
-    {"op": "close_at", "bytes": 100}                           close the next new connection when so many bytes came
-    {"op": "clear"}                                            forget the rules that wait
+    {"op": "cut_answer", "api": 0, "keep": 0, "times": 1}     do the work, send `keep` bytes of the response, close
+    {"op": "drop_answer", "api": 0, "times": 1}                do the work, send nothing, keep the connection open
+    {"op": "delay_answer", "api": 0, "ms": 500, "times": 1}    do the work, send the response later
+    {"op": "repeat_answer", "api": 0, "times": 1}              do the work, send the response twice
+    {"op": "close_at", "bytes": 100}                           close the next new connection after this many bytes
+    {"op": "clear"}                                            remove the pending rules
     {"op": "expire_producers", "after_ms": 0}                  forget producers whose last batch is older than this
-    {"op": "throttle", "client": "c", "bytes_per_s": 1000}     slow a client down; without the number: no more
+    {"op": "throttle", "client": "c", "bytes_per_s": 1000}     throttle a client; without the number: stop throttling
     {"op": "allow", "client": "*", "operation": "WRITE", "resource": "TOPIC", "name": "t", "prefix": false}
-    {"op": "deny", …}                                          the same fields; permissions are looked at from now on
-    {"op": "allow_all"}                                        no more
+    {"op": "deny", …}                                          the same fields; permissions are checked from now on
+    {"op": "allow_all"}                                        stop checking permissions
 
-Of a node, or of all nodes of a cluster process:
+For one node, or for all nodes of a cluster process:
 
     {"op": "limit", "name": "producer_id_expiration_ms", "value": 1000}
-    {"op": "hold_markers", "transactional_id": "x", "topic": "t", "partition": 0}   do not write the ends of transactions
-    {"op": "lose_markers", …, "times": 1}                      never write them, and take them for written
-    {"op": "free_markers"}                                     no more of both: what was held is written
-    {"op": "coordinator", "transactional_id": "x"}             or "group"; answered with topic, partition and node
+    {"op": "hold_markers", "transactional_id": "x", "topic": "t", "partition": 0}   do not write transaction markers
+    {"op": "lose_markers", …, "times": 1}                      never write them, but count them as written
+    {"op": "free_markers"}                                     end both; held markers are written
+    {"op": "coordinator", "transactional_id": "x"}             or "group"; the reply has topic, partition and node
 
-`topic` and `partition` may be left out (any); `applied` true does the work and answers the error all the same.
+`topic` and `partition` may be omitted (any); with `applied` true the node does the work and still returns the error.
 
-Of a cluster process:
+For a cluster process:
 
     {"op": "kill" | "stop" | "pause" | "resume" | "hold" | "release", "node": N}
     {"op": "start", "node": N, "saved": true}
-    {"op": "cut", "node": N, "from": M}                        M -1: the controller
+    {"op": "cut", "node": N, "from": M}                        M = -1: the controller
     {"op": "heal"}
     {"op": "delay_news", "node": N, "ms": 1000}
     {"op": "clock", "node": N, "ahead_ms": 60000}
@@ -37,7 +37,7 @@ Of a cluster process:
     {"op": "reassign", "topic": "t", "partition": 0, "replicas": [1, 2]}
     {"op": "recreate", "topic": "t"}
     {"op": "expire_records", "topic": "t", "partition": 0, "offset": 100}
-    {"op": "state", "topic": "t", "partition": 0}              answered with leader, epoch, replicas, in_sync
+    {"op": "state", "topic": "t", "partition": 0}              the reply has leader, epoch, replicas, in_sync
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ FAILURES: Final = (CommandError, TooManyRulesError, TooManyAclsError, QuotaError
 
 
 def execute_on_node(node: BrokerNode, line: bytes, moment: BrokerTime) -> bytes:
-    """Carry out one line on a node and return the line that answers it."""
+    """Execute one command line on a node and return the reply line."""
     try:
         command = _parsed(line)
         if command.get("op") == "coordinator":
@@ -92,7 +92,7 @@ def execute_on_node(node: BrokerNode, line: bytes, moment: BrokerTime) -> bytes:
 
 
 def execute_on_cluster(cluster: ReplicatedCluster, line: bytes, moment: BrokerTime) -> bytes:
-    """Carry out one line on a cluster and return the line that answers it."""
+    """Execute one command line on a cluster and return the reply line."""
     try:
         command = _parsed(line)
         if command.get("op") == "state":
@@ -156,7 +156,7 @@ def _execute_node_command(node: BrokerNode, command: Command, moment: BrokerTime
 
 
 def _execute_marker_command(rules: MarkerRules, command: Command) -> bool:
-    """Carry out what concerns the ends of transactions; False when it is something else."""
+    """Execute a command about transaction markers; return False for any other command."""
     match command:
         case {"op": "hold_markers"}:
             rules.add(_marker_rule(MarkerFault.HOLD, command))
@@ -179,7 +179,7 @@ def _marker_rule(what: MarkerFault, command: Command) -> MarkerRule:
 
 
 def _internal_partition(command: Command) -> tuple[str, int]:
-    """The partition of an internal topic that keeps what is known of a transactional id or a group."""
+    """Return the internal topic and partition that hold the state of a transactional id or group."""
     match command:
         case {"transactional_id": str(name)}:
             return TRANSACTIONS, internal_partition_of(name)
@@ -195,7 +195,7 @@ def _coordinator(command: Command, node: int) -> bytes:
 
 
 def _execute_cluster_command(cluster: ReplicatedCluster, command: Command, moment: BrokerTime) -> bool:
-    """Carry out what concerns more than one node; False when it is something else."""
+    """Execute a command for a cluster; return False for any other command."""
     match command:
         case {"op": "kill", "node": int(node)}:
             cluster.kill(node, moment)
@@ -240,7 +240,7 @@ def _state(cluster: ReplicatedCluster, command: Command) -> bytes:
 
 
 def _with_limit(limits: BrokerNodeLimits, name: str, value: int) -> BrokerNodeLimits:
-    """What may change while a broker runs; the interval of the checks may not, as with Kafka."""
+    """Return `limits` with one value changed; as in Kafka, check intervals cannot change while a broker runs."""
     match name:
         case "default_partitions" if value > 0:
             return limits._replace(default_partitions=value)

@@ -1,6 +1,6 @@
-"""The broker process: sockets around the rules in `core`.
+"""The broker process: its sockets, its event loop and its start.
 
-Run as `python -I -m penstock.broker.server --listen 127.0.0.1:19092`; when it can be used it writes `ready HOST:PORT`.
+Run as `python -I -m penstock.broker.server --listen 127.0.0.1:19092`; it writes `ready HOST:PORT` when it is ready.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from .storage import FolderInUseError, FolderLogStore, MemoryLogStore
 CONNECTIONS_MAX: Final = 1000
 BACKLOG: Final = 128
 UPKEEP_S: Final = 60.0
-"""Longest sleep of the loop."""
+"""Longest time that the event loop waits."""
 
 
 def read_clocks() -> BrokerTime:
-    """The time, now."""
+    """Return the current monotonic and wall-clock time."""
     return BrokerTime(time.monotonic(), time.time_ns() // 1_000_000)
 
 
 def write_stderr(text: str) -> None:
-    """Tell a person something, on standard error."""
+    """Write a message for a person to standard error."""
     _ = sys.stderr.write(text + "\n")
     _ = sys.stderr.flush()
 
 
 class StoreFailedError(Exception):
-    """A log or the list of topics could not be written; what follows a torn batch could not be read again."""
+    """A log or the topic list could not be written; data after a torn batch would be unreadable."""
 
 
 class Server:
-    """One thread that owns all sockets and the nodes behind them."""
+    """Event loop of one thread, which owns all sockets and the nodes that serve them."""
 
     def __init__(self, settings: BrokerSettings, listeners: dict[int, socket.socket], host: Host) -> None:
-        """Serve each node of `host` on its listener; a node that ends and comes back gets a new one on the same address."""
+        """Serve each node of `host` on its listener; a restarted node gets a new listener on the same address."""
         self._settings = settings
         self._host = host
         self._listeners = listeners
@@ -79,7 +79,7 @@ class Server:
         self._log = logs.get()
 
     def serve(self, wake: socket.socket) -> None:
-        """Serve until the wake socket tells of a signal, or the commands end."""
+        """Serve until the wake socket signals shutdown or standard input closes."""
         _ = self._selector.register(wake, selectors.EVENT_READ, self._stop)
         if self._settings.control:
             _ = self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._command)
@@ -120,7 +120,7 @@ class Server:
             self._guard(connection, self._serve_requests)
 
     def _follow_nodes(self) -> None:
-        """Close the ports of nodes that ended, open those of nodes that came back, look away from those that are paused."""
+        """Close the ports of stopped nodes, reopen those of restarted nodes, and stop reading from paused nodes."""
         for node_id, address in self._addresses.items():
             if self._host.runs(node_id) and node_id not in self._listeners:
                 self._listeners[node_id] = listen(*address)
@@ -137,7 +137,7 @@ class Server:
             self._update_events(connection)
 
     def _set_events(self, sock: socket.socket, events: int, data: object) -> None:
-        """Have the selector wait for these events of a socket, or for none."""
+        """Register a socket for these events; 0 unregisters it."""
         known = sock.fileno() in self._selector.get_map()
         if events and known:
             _ = self._selector.modify(sock, events, data)
@@ -154,7 +154,7 @@ class Server:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Most likely no descriptors are left; the next round tries again.
+            # Most likely no descriptors are left; the next round retries.
             self._log.warning("accept_failed", reason=str(error))
             return
         if len(self._connections) >= CONNECTIONS_MAX:
@@ -177,7 +177,7 @@ class Server:
             self._guard(connection, self._read)
 
     def _guard(self, connection: AcceptedConnection, step: Callable[[AcceptedConnection], None]) -> None:
-        """Do something for a connection; whatever its peer did wrong ends this connection only."""
+        """Run `step` for a connection; an error that its peer caused closes only this connection."""
         try:
             step(connection)
         except (RequestError, OversizedError) as error:
@@ -281,7 +281,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Bind and listen.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -297,11 +297,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def open_node(settings: BrokerSettings, peers: tuple[PeerNode, ...]) -> tuple[BrokerNode, FolderLogStore | None]:
-    """Open the stores, make the topics that shall exist, and load the logs.
+    """Open the stores, create the configured topics, and load the logs.
 
     Raises:
         SettingsError: a topic exists with another number of partitions.
-        FolderInUseError: another broker has the log folder.
+        FolderInUseError: another broker uses the log folder.
         OSError: a folder cannot be used.
     """
     folder = settings.catalogue_dir
@@ -331,14 +331,14 @@ def open_node(settings: BrokerSettings, peers: tuple[PeerNode, ...]) -> tuple[Br
 
 @contextlib.contextmanager
 def _signals() -> Generator[socket.socket]:
-    """A socket that becomes readable when the process is told to end."""
+    """Yield a socket that becomes readable when the process receives SIGTERM or SIGINT."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
     with reader, writer:
         previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # The handler itself has nothing to do: the wake-up descriptor tells the loop.
+            # The handler has nothing to do: the wake-up descriptor wakes the loop.
             _ = signal.signal(number, lambda _number, _frame: None)
         try:
             yield reader
@@ -347,12 +347,12 @@ def _signals() -> Generator[socket.socket]:
 
 
 def run(settings: BrokerSettings) -> None:
-    """Be a broker until SIGTERM or SIGINT; to be called in the main thread.
+    """Run a broker until SIGTERM or SIGINT; call it in the main thread.
 
     Raises:
         SettingsError: the settings do not fit together.
-        FolderInUseError: another broker has the log folder.
-        StoreFailedError: a folder cannot be written to any more.
+        FolderInUseError: another broker uses the log folder.
+        StoreFailedError: writing to a folder failed.
         OSError: the address or a folder cannot be used.
     """
     checks.check(settings)
@@ -379,7 +379,7 @@ def _listen_all(settings: BrokerSettings) -> tuple[dict[int, socket.socket], tup
     """Listen for every node of this process; return its listeners and all nodes of the cluster.
 
     Raises:
-        OSError: an address cannot be had.
+        OSError: an address cannot be bound.
     """
     if not settings.cluster:
         listener = listen(settings.host, settings.port)
@@ -395,7 +395,7 @@ def _listen_all(settings: BrokerSettings) -> tuple[dict[int, socket.socket], tup
 
 
 def open_cluster(settings: BrokerSettings, peers: tuple[PeerNode, ...]) -> ReplicatedCluster:
-    """Start all nodes of a cluster with replicas, and make the topics that shall exist."""
+    """Start all nodes of a cluster with replicas, and create the configured topics."""
     cluster = ReplicatedCluster(
         peers,
         log_store=MemoryLogStore(),
@@ -411,7 +411,7 @@ def open_cluster(settings: BrokerSettings, peers: tuple[PeerNode, ...]) -> Repli
 
 
 def _raise_descriptor_limit() -> None:
-    """Take as many descriptors as the system gives: connections and open logs together are more than the usual 1,024."""
+    """Raise the descriptor limit to its maximum: connections and open logs may exceed the usual 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -426,10 +426,10 @@ def _announce(settings: BrokerSettings, line: bytes) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run with these arguments, or the command line's; the exit status is one of `runtime.process.ExitCode`."""
+    """Run with `arguments` or those of the command line; return an exit status of `runtime.process.ExitCode`."""
     require_assertions()
     redirect_output_to_journal()
-    # Started by hand, a broker may outlive its shell; started with the daemon, it ends with it.
+    # A broker started by hand may outlive its shell; one started by the daemon exits with it.
     if PARENT_VARIABLE in os.environ:
         exit_with_parent()
     try:

@@ -1,4 +1,4 @@
-"""Who decides in a cluster with replicas: which topics there are, who leads, who is in sync, who is there at all."""
+"""Controller of a cluster with replicas: it decides topics, leaders, in-sync sets and which nodes are live."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Key = tuple[uuid.UUID, int]
 """Topic id and partition."""
 
 CONTROLLER: Final = -1
-"""Stands for the controller where a way between two nodes is named."""
+"""Id of the controller in a link between two nodes."""
 
 
 class PlacementError(ValueError):
-    """A decision that cannot be taken."""
+    """The controller cannot make the requested decision."""
 
 
 class MetadataImage(NamedTuple):
-    """All decisions up to a moment."""
+    """All decisions up to a version."""
 
     version: int
     topics: tuple[BrokerTopic, ...]
@@ -31,10 +31,10 @@ class MetadataImage(NamedTuple):
 
 
 class Controller:
-    """The decisions; it never fails, but a node may be cut off from it."""
+    """Makes and keeps the decisions; it never fails, but a node may be cut off from it."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        """Begin with all these nodes there, and no topics."""
+        """Start with all these nodes live, and no topics."""
         self.nodes = tuple(nodes)
         self.live = set(nodes)
         self.version = 0
@@ -45,7 +45,7 @@ class Controller:
         self._incarnations: dict[str, int] = {}
 
     def image(self) -> MetadataImage:
-        """What a node that hears of everything knows."""
+        """Return all decisions up to now."""
         return MetadataImage(
             self.version, tuple(self._topics.values()), dict(self.placements), tuple(sorted(self.live))
         )
@@ -53,10 +53,10 @@ class Controller:
     # Topics
 
     def topic(self, name: str) -> BrokerTopic:
-        """The topic of a name.
+        """Return the topic of a name.
 
         Raises:
-            PlacementError: there is none.
+            PlacementError: it does not exist.
         """
         if name not in self._topics:
             raise PlacementError(f"no topic {name}")
@@ -65,7 +65,7 @@ class Controller:
     def create(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], replicas: int = 1
     ) -> BrokerTopic | None:
-        """Make a topic with `replicas` copies on neighbouring nodes, or return None when there is one of that name."""
+        """Create a topic with `replicas` replicas on neighbouring nodes, or return None when the name exists."""
         if name in self._topics:
             return None
         life = self._incarnations[name] = self._incarnations.get(name, -1) + 1
@@ -80,7 +80,7 @@ class Controller:
         return topic
 
     def alter(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...]) -> bool:
-        """Give a topic other settings; False when it is gone."""
+        """Change the settings of a topic; False when it no longer exists."""
         found = self._topics.get(topic.name)
         if found is None or found.id != topic.id:
             return False
@@ -89,7 +89,7 @@ class Controller:
         return True
 
     def delete(self, topic: BrokerTopic) -> bool:
-        """Remove a topic; False when it is gone."""
+        """Remove a topic; False when it no longer exists."""
         found = self._topics.get(topic.name)
         if found is None or found.id != topic.id:
             return False
@@ -102,7 +102,7 @@ class Controller:
     # Nodes
 
     def fence(self, node: int) -> None:
-        """Take a node for dead: it leads nothing any more, and is in sync only where it is the last that was."""
+        """Mark a node dead: it loses its leaderships, and stays in sync only where it was the last in-sync replica."""
         if node not in self.live:
             return
         self.live.discard(node)
@@ -115,7 +115,7 @@ class Controller:
                 self.placements[key] = placement._replace(in_sync=in_sync)
 
     def unfence(self, node: int) -> None:
-        """Hear from a node again: it leads what only it can lead."""
+        """Mark a node live again: it becomes leader of leaderless partitions for which it is in sync."""
         if node in self.live:
             return
         self.live.add(node)
@@ -125,7 +125,7 @@ class Controller:
                 self._set_leader(key, node, placement.in_sync)
 
     def controlled_shutdown(self, node: int) -> None:
-        """Give what a node leads to others that are in sync, as when it ends in order."""
+        """Move a node's leaderships to other in-sync nodes, as in an orderly shutdown."""
         for key, placement in self.placements.items():
             others = tuple(one for one in placement.in_sync if one != node)
             heir = self._choose_leader(placement.replicas, others)
@@ -135,7 +135,7 @@ class Controller:
     # Partitions
 
     def elect(self, key: Key, node: int, *, unclean: bool = False) -> None:
-        """Make a node lead; `unclean` also one that is not in sync, which is the only one in sync afterwards.
+        """Make a node the leader; with `unclean` it need not be in sync, and becomes the only in-sync replica.
 
         Raises:
             PlacementError: it may not lead.
@@ -151,7 +151,7 @@ class Controller:
             raise PlacementError(f"node {node} is not in sync")
 
     def set_in_sync(self, key: Key, asked_by: ReplicaPlacement, in_sync: tuple[int, ...]) -> None:
-        """Believe a leader who is in sync, if it leads in the epoch that it thinks."""
+        """Apply the in-sync set that a leader reports, if it still leads in the epoch that it knows."""
         placement = self.placements.get(key)
         if placement is None or (placement.leader, placement.epoch) != (asked_by.leader, asked_by.epoch):
             return
@@ -161,10 +161,10 @@ class Controller:
             self.version += 1
 
     def reassign(self, key: Key, replicas: tuple[int, ...]) -> None:
-        """Put the replicas elsewhere; at least one that is in sync stays.
+        """Move the replicas to these nodes; at least one in-sync replica must stay.
 
         Raises:
-            PlacementError: none would stay, or a node is not known or named twice.
+            PlacementError: none would stay, or a node is unknown or listed twice.
         """
         placement = self.placements[key]
         in_sync = tuple(one for one in placement.in_sync if one in replicas)
@@ -187,10 +187,10 @@ class Controller:
 
 
 class ReplicatedBrokerMetadata:
-    """What one node has heard of the decisions; the topic store and the placements of its `Node`."""
+    """The decisions that one node knows; topic store and metadata cache of its `BrokerNode`."""
 
     def __init__(self, controller: Controller, node_id: int) -> None:
-        """Begin with all that is decided."""
+        """Start with all current decisions."""
         self.image = controller.image()
         self.reaches_controller = True
         self.replicas_max = len(controller.nodes)
@@ -199,11 +199,11 @@ class ReplicatedBrokerMetadata:
         self._seen = -1
 
     def refresh(self) -> None:
-        """Hear of everything that is decided."""
+        """Fetch all current decisions."""
         self.image = self._controller.image()
 
     def changed(self) -> bool:
-        """Whether `all` and `placement` may answer differently from the last time."""
+        """Return whether `all` and `placement` may have changed since the last call."""
         changed = self._seen != self.image.version
         self._seen = self.image.version
         return changed
@@ -213,40 +213,40 @@ class ReplicatedBrokerMetadata:
         return self.image.topics
 
     def placement(self, topic: BrokerTopic, index: int) -> ReplicaPlacement:
-        """The newest decision that was heard of."""
+        """Return the newest placement that this node knows."""
         return self.image.placements[topic.id, index]
 
     def live(self) -> Sequence[int]:
-        """Nodes that the controller takes for alive."""
+        """Return the nodes that are live in the newest known decision."""
         return self.image.live
 
     def create(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], replicas: int = 1
     ) -> BrokerTopic | None:
-        """Ask the controller for a topic.
+        """Have the controller create a topic.
 
         Raises:
-            CutOffError: it is out of reach.
+            ControllerUnreachableError: the controller is unreachable.
         """
         made = self._reachable_controller().create(name, partitions, settings, replicas)
         self.refresh()
         return made
 
     def alter(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...]) -> bool:
-        """Ask the controller for other settings.
+        """Have the controller change the settings of a topic.
 
         Raises:
-            CutOffError: it is out of reach.
+            ControllerUnreachableError: the controller is unreachable.
         """
         done = self._reachable_controller().alter(topic, settings)
         self.refresh()
         return done
 
     def delete(self, topic: BrokerTopic) -> bool:
-        """Ask the controller for the end of a topic.
+        """Have the controller delete a topic.
 
         Raises:
-            CutOffError: it is out of reach.
+            ControllerUnreachableError: the controller is unreachable.
         """
         done = self._reachable_controller().delete(topic)
         self.refresh()

@@ -1,4 +1,4 @@
-"""Faults on command: the next so many times something is asked, it goes wrong as told."""
+"""Injected faults: rules make the next matching requests fail a given number of times."""
 
 from __future__ import annotations
 
@@ -9,91 +9,91 @@ from typing import Final, NamedTuple
 from ..log.error_codes import ErrorCode
 
 RULES_MAX: Final = 1000
-"""Rules that may wait at once; more are refused."""
+"""Most rules that may be pending at once; more are rejected."""
 
 
 class TooManyRulesError(ValueError):
-    """More rules wait than are kept."""
+    """Too many rules are pending."""
 
 
 @dataclass(slots=True)
 class FailNext:
-    """Answer `error` for a partition instead of the truth."""
+    """Respond with `error` for a partition instead of the real result."""
 
     api: int
     error: ErrorCode
     times: int
-    """How often; -1 for ever."""
+    """How often; -1 without limit."""
 
     topic: str | None = None
     """None: any."""
 
     partition: int | None = None
     applied: bool = False
-    """Do the work first and lie about it; else the request has no effect."""
+    """Do the work and still respond with the error; else the request has no effect."""
 
     def fits(self, api: int, topic: str, partition: int) -> bool:
-        """Whether the rule means this request's partition."""
+        """Return whether the rule matches this request's partition."""
         return api == self.api and self.topic in {None, topic} and self.partition in {None, partition}
 
 
 @dataclass(slots=True)
 class CutAnswer:
-    """Do the work and send the first `keep` bytes of the answer."""
+    """Do the work and send only the first `keep` bytes of the response."""
 
     api: int
     times: int
-    """How often; -1 for ever."""
+    """How often; -1 without limit."""
 
     keep: int = 0
     close: bool = True
-    """Then close the connection; else go on with the next request, and the client waits for ever."""
+    """Then close the connection; else serve the next request, and the client never gets the response."""
 
 
 @dataclass(slots=True)
 class DelayAnswer:
-    """Do the work and keep the answer back for a while; the next request of the connection waits behind it."""
+    """Do the work and delay the response; the next request of the connection waits for it."""
 
     api: int
     times: int
-    """How often; -1 for ever."""
+    """How often; -1 without limit."""
 
     seconds: float
 
 
 @dataclass(slots=True)
 class RepeatAnswer:
-    """Do the work and send the answer twice."""
+    """Do the work and send the response twice."""
 
     api: int
     times: int
-    """How often; -1 for ever."""
+    """How often; -1 without limit."""
 
 
 @dataclass(slots=True)
 class CloseAt:
-    """Close the next new connection when this many bytes came; a request that is not whole by then has no effect."""
+    """Close the next new connection after receiving this many bytes; an incomplete request has no effect."""
 
     size: int
 
 
 class MarkerFault(Enum):
-    """What becomes of the record that ends a transaction in a partition."""
+    """What happens to a transaction marker in a partition."""
 
     HOLD = "hold"
-    """It is not written until the rule is taken away."""
+    """It is not written until the rule is removed."""
 
     LOSE = "lose"
-    """It is never written, and the coordinator thinks that it was (KAFKA-20734)."""
+    """It is never written, but the coordinator counts it as written (KAFKA-20734)."""
 
 
 @dataclass(slots=True)
 class MarkerRule:
-    """Which ends of transactions something happens to."""
+    """A fault, and the transaction markers that it affects."""
 
     what: MarkerFault
     times: int = 1
-    """How often, for those to be lost; -1 for ever."""
+    """How often, for LOSE; -1 without limit."""
 
     transactional_id: str | None = None
     """None: any."""
@@ -102,33 +102,33 @@ class MarkerRule:
     partition: int | None = None
 
     def fits(self, transactional_id: str, topic: str, partition: int) -> bool:
-        """Whether the rule means this partition of this transaction."""
+        """Return whether the rule matches this partition of this transaction."""
         named = self.transactional_id in {None, transactional_id}
         return named and self.topic in {None, topic} and self.partition in {None, partition}
 
 
 class MarkerRules:
-    """Rules for the ends of transactions, of all nodes of a cluster."""
+    """Rules for transaction markers, for all nodes of a cluster."""
 
     def __init__(self) -> None:
         self._rules: list[MarkerRule] = []
 
     def add(self, rule: MarkerRule) -> None:
-        """Let a rule wait.
+        """Add a rule.
 
         Raises:
-            TooManyRulesError: `RULES_MAX` wait already.
+            TooManyRulesError: `RULES_MAX` rules are already pending.
         """
         if len(self._rules) >= RULES_MAX:
             raise TooManyRulesError(f"{RULES_MAX} rules wait already")
         self._rules.append(rule)
 
     def clear(self) -> None:
-        """Drop every rule: what was held is written."""
+        """Drop every rule; held markers are then written."""
         self._rules.clear()
 
     def of(self, transactional_id: str, topic: str, partition: int) -> MarkerFault | None:
-        """Return what is to become of the end of a transaction, and count what is lost."""
+        """Return the fault for a transaction marker, or None; count a lost marker against its rule."""
         for rule in self._rules:
             if rule.fits(transactional_id, topic, partition):
                 if rule.what is MarkerFault.LOSE:
@@ -143,14 +143,14 @@ AnswerRule = CutAnswer | DelayAnswer | RepeatAnswer
 
 
 class PartitionFault(NamedTuple):
-    """What a rule wants for one partition."""
+    """The fault of one partition."""
 
     error: ErrorCode
     applied: bool
 
 
 class Faults:
-    """Rules that wait; the oldest that fits is used first."""
+    """The pending rules of one node; the oldest match is used first."""
 
     def __init__(self) -> None:
         self._fail: list[FailNext] = []
@@ -158,10 +158,10 @@ class Faults:
         self._closes: list[CloseAt] = []
 
     def add(self, rule: FailNext | AnswerRule | CloseAt) -> None:
-        """Let a rule wait for its requests.
+        """Add a rule for matching requests.
 
         Raises:
-            TooManyRulesError: `RULES_MAX` wait already.
+            TooManyRulesError: `RULES_MAX` rules are already pending.
         """
         if len(self._fail) + len(self._answers) + len(self._closes) >= RULES_MAX:
             raise TooManyRulesError(f"{RULES_MAX} rules wait already")
@@ -179,7 +179,7 @@ class Faults:
         self._closes.clear()
 
     def for_partition(self, api: int, topic: str, partition: int) -> PartitionFault | None:
-        """Return what is to go wrong here, and count it as done."""
+        """Return the fault for a partition, or None, and count it as used."""
         for rule in self._fail:
             if rule.fits(api, topic, partition):
                 rule.times -= 1
@@ -189,7 +189,7 @@ class Faults:
         return None
 
     def for_answer(self, api: int) -> AnswerRule | None:
-        """Return what is to become of an answer, or None when it may be sent."""
+        """Return the fault for a response, or None to send it normally; count it as used."""
         for rule in self._answers:
             if rule.api == api:
                 rule.times -= 1
@@ -199,5 +199,5 @@ class Faults:
         return None
 
     def for_connection(self) -> int | None:
-        """Return after how many bytes a new connection is to be closed, or None when it may stay."""
+        """Return the number of bytes after which to close a new connection, or None to keep it open."""
         return self._closes.pop(0).size if self._closes else None

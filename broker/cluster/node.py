@@ -1,4 +1,4 @@
-"""One node of the cluster: who it is, which topics there are, and the logs of the partitions it leads."""
+"""One node of the cluster: its identity, the topics it knows, and the logs of its replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .quotas import Quotas
 
 NODES_MAX: Final = 1024
 PRODUCER_ID_BLOCK: Final = 1 << 20
-"""Producer ids of one start of one node."""
+"""Producer ids that one start of one node may allocate."""
 
 STARTS_MAX: Final = 1 << 31
 NO_ID: Final = uuid.UUID(int=0)
@@ -31,7 +31,7 @@ EVERYTHING: Final = 1 << 62
 
 
 class PeerNode(NamedTuple):
-    """A node and where clients reach it."""
+    """A node and the address at which clients reach it."""
 
     node_id: int
     host: str
@@ -39,67 +39,67 @@ class PeerNode(NamedTuple):
 
 
 class BrokerNodeLimits(NamedTuple):
-    """What the operator chose."""
+    """Limits that the operator chose."""
 
     auto_create_topics: bool = False
     default_partitions: int = 1
     default_replicas: int = 1
     log_bytes_max: int = 4 << 30
-    """All logs of this node together; above it, batches are refused."""
+    """Total for all logs of this node; batches beyond it are rejected."""
 
     verify: Verify = Verify.RECORDS
     producer_id_expiration_ms: int = 86_400_000
     producer_id_check_interval_s: float = 600.0
     offsets_max: int = 100_000
-    """Committed offsets kept."""
+    """Most committed offsets that the node keeps."""
 
     offsets_retention_ms: int = 604_800_000
     """How long a group without members keeps an offset after its commit."""
 
     transaction_version: int = 2
-    """2: what Kafka 4 has; 1: the same with the feature set back; 0: brokers before it, with the APIs that those have."""
+    """2: as Kafka 4; 1: Kafka 4 with the feature downgraded; 0: brokers before 4.0, with their API versions."""
 
     transaction_timeout_max_ms: int = 900_000
     transaction_check_interval_s: float = 10.0
-    """Between two looks at transactions that are open for too long."""
+    """Time between two checks for transactions that are open too long."""
 
     transactional_id_expiration_ms: int = 604_800_000
     marker_delay_ms: int = 0
-    """From the end of a transaction to its markers; 0: they are written in the same moment, right after the answer."""
+    """From the end of a transaction to its markers; 0: written at the same moment, right after the response."""
 
     coordinator_load_ms: int = 0
-    """How long a new coordinator reads its log before it answers."""
+    """How long a new coordinator loads its log before it responds."""
 
     @property
     def is_kafka_4(self) -> bool:
-        """Whether this is a broker as from 4.0 on, whatever version of the transaction protocol is finalised."""
+        """Whether the broker behaves as Kafka 4.0 or later, whatever transaction protocol version is finalised."""
         return self.transaction_version > 0
 
 
 @dataclass(slots=True)
 class BrokerPartition:
-    """A replica on this node, and what the node believes of the others."""
+    """A replica on this node, and what the node knows of the other replicas."""
 
     topic: BrokerTopic
     rules: TopicRules
     log: PartitionLog
     placement: ReplicaPlacement
     needs_truncation: bool = False
-    """A follower that has not yet compared its log with that of its leader."""
+    """As follower: its log has not yet been compared with its leader's."""
 
     replica_end_offsets: dict[int, int] = field(default_factory=dict)
-    """As leader: how far the others have copied the log."""
+    """As leader: end offset of each replica's log."""
 
     caught_up_at: dict[int, float] = field(default_factory=dict)
-    """As leader: when the others last had all of it (seconds)."""
+    """As leader: when each replica last had the whole log (seconds)."""
 
     @property
     def min_in_sync(self) -> int:
-        """How many in-sync replicas a batch with acks -1 needs: never more than there are replicas."""
+        """Number of in-sync replicas that a batch with acks -1 needs; never more than the partition has replicas."""
         return min(self.rules.min_insync_replicas, len(self.placement.replicas))
 
     def advance_high_watermark(self) -> None:
-        """As leader: move the high watermark to what all in-sync replicas have, as long as there are enough of them."""
+        """As leader: advance the high watermark to the offset that all in-sync replicas have, if enough are in sync."""
         if len(self.placement.in_sync) < self.min_in_sync:
             return
         others = self.placement.in_sync
@@ -108,23 +108,23 @@ class BrokerPartition:
 
 
 class ReachableNodes(Protocol):
-    """Other nodes that a node reaches by itself."""
+    """Access to the nodes that a node can reach directly."""
 
     def leader(self, asking: BrokerNode, topic: BrokerTopic, index: int) -> BrokerNode | None:
-        """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
+        """Return the leader that `asking` knows for a partition, if that node agrees that it leads and is reachable."""
         ...
 
 
 class OnlySelf:
-    """A node in a process of its own, which reaches itself only."""
+    """A node in its own process, which can reach only itself."""
 
     def leader(self, asking: BrokerNode, topic: BrokerTopic, index: int) -> BrokerNode | None:
-        """The asking node, if it leads the partition."""
+        """Return the asking node if it leads the partition."""
         return None if isinstance(asking.partition(topic, index), ErrorCode) else asking
 
 
 class BrokerNode:
-    """The state of one broker process; what its requests do to it is in the modules beside this one."""
+    """The state of one broker node; the modules in `requests` apply requests to it."""
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class BrokerNode:
         neighbours: ReachableNodes | None = None,
         marker_rules: MarkerRules | None = None,
     ) -> None:
-        """Take part as `node_id`; `start` is a number that no earlier start of this node used.
+        """Join the cluster as `node_id`; `start` must be a number that no earlier start of this node used.
 
-        Without `metadata_cache` there is one replica of everything. `logs` were held by an earlier start; they were reloaded.
-        Without `reachable_nodes` no other node is reached, as is good for a cluster of one. `marker_rules` may be shared by nodes.
+        Without `placements` every partition has one replica. `logs` come from an earlier start, already reloaded.
+        Without `neighbours` the node reaches only itself, which suits a cluster of one. Nodes may share `marker_rules`.
         """
         self.peers = tuple(sorted(peers))
         self.by_id = {peer.node_id: peer for peer in self.peers}
@@ -158,7 +158,7 @@ class BrokerNode:
         self.authorizer = Authorizer()
         self.quotas = Quotas()
         self.changes = 0
-        """Counts appends and moves of the high watermark; requests that wait look again when it moves."""
+        """Increases with appends, high-watermark moves and topic changes; delayed requests are then retried."""
 
         self.reachable_nodes = neighbours or OnlySelf()
         self.marker_rules = marker_rules or MarkerRules()
@@ -182,13 +182,13 @@ class BrokerNode:
 
     @property
     def cluster_id(self) -> str:
-        """The same on every node that was told the same peers."""
+        """The same on every node with the same peers."""
         return "penstock-" + uuid.uuid5(NO_ID, repr(self.peers)).hex[:13]
 
     # Topics
 
     def refresh(self, moment: BrokerTime) -> None:
-        """Learn of topics that other nodes made or deleted, and load the logs of the new ones."""
+        """Apply topics that other nodes created or deleted, and load the logs of new topics."""
         if self._topic_store.changed():
             self._load_topics(moment)
 
@@ -205,7 +205,7 @@ class BrokerNode:
         self.changes += 1
 
     def _apply_placement(self, topic: BrokerTopic, index: int, moment: BrokerTime) -> None:
-        """Hold a replica that was given to this node, in the role that was given to it, or let it go."""
+        """Hold or drop this node's replica as its placement says, and take the role of leader or follower."""
         placement = self.metadata_cache.placement(topic, index)
         key = (topic.id, index)
         if self.node_id not in placement.replicas:
@@ -226,7 +226,7 @@ class BrokerNode:
             known.advance_high_watermark()
 
     def _become_leader_or_follower(self, partition: BrokerPartition, index: int, moment: BrokerTime) -> None:
-        """Start to lead or to follow."""
+        """Become leader or follower, as the placement says."""
         leads = partition.placement.leader == self.node_id
         partition.needs_truncation = not leads
         partition.replica_end_offsets.clear()
@@ -240,7 +240,7 @@ class BrokerNode:
         )
 
     def _load_coordinator_state(self, partition: BrokerPartition, index: int, moment: BrokerTime) -> None:
-        """Learn what the log of an internal topic says, to be the coordinator of what it tells of."""
+        """Load the log of an internal topic to become the coordinator for its keys."""
         name = partition.topic.name
         if name not in internal_topics.NAMES:
             return
@@ -262,30 +262,30 @@ class BrokerNode:
         for data in self._log_store.load(topic, index):
             log.add(data)
         log.delete_before(self._log_store.start_offset(topic, index))
-        # What a store keeps was acknowledged by the only replica there is.
+        # The only replica has acknowledged everything in the store.
         log.high_watermark = log.end_offset
         log.reload(clean=False, wall_ms=moment.wall_ms, after_ms=self.limits.producer_id_expiration_ms)
         return log
 
     def topics(self) -> list[BrokerTopic]:
-        """All topics, by name."""
+        """Return all topics, sorted by name."""
         return sorted(self._topics.values())
 
     def topic(self, name: str) -> BrokerTopic | None:
-        """The topic that bears this name now."""
+        """Return the topic that currently has this name."""
         return self._topics.get(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> BrokerTopic | None:
-        """The topic of this id, if it was not deleted."""
+        """Return the topic with this id, if it was not deleted."""
         return self._ids.get(topic_id)
 
     def create_topic(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: BrokerTime, replicas: int = 1
     ) -> BrokerTopic | None:
-        """Make a topic, or return None when there is one of that name; the broker's own topics are as the broker wants them.
+        """Create a topic, or return None when the name exists; internal topics get fixed partitions and settings.
 
         Raises:
-            CutOffError: this node does not reach the controller.
+            ControllerUnreachableError: this node does not reach the controller.
         """
         if name in internal_topics.NAMES:
             replicas = min(self.metadata_cache.replicas_max, internal_topics.REPLICAS_MAX)
@@ -295,13 +295,13 @@ class BrokerNode:
         return topic
 
     def alter_topic(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...], moment: BrokerTime) -> bool:
-        """Give a topic other settings; False when it is gone."""
+        """Change the settings of a topic; False when it no longer exists."""
         done = self._topic_store.alter(topic, settings)
         self.refresh(moment)
         return done
 
     def delete_topic(self, topic: BrokerTopic, moment: BrokerTime) -> bool:
-        """Delete a topic with its records; False when it is gone."""
+        """Delete a topic with its records; False when it no longer exists."""
         done = self._topic_store.delete(topic)
         self.refresh(moment)
         return done
@@ -309,37 +309,37 @@ class BrokerNode:
     # Partitions
 
     def leader(self, topic: BrokerTopic, partition: int) -> PeerNode | None:
-        """Who leads a partition, as far as this node knows; None when nobody does."""
+        """Return the leader of a partition that this node knows; None when it has no leader."""
         return self.by_id.get(self.metadata_cache.placement(topic, partition).leader)
 
     def partition(self, topic: BrokerTopic, index: int) -> BrokerPartition | ErrorCode:
-        """The partition, if it exists and this node leads it."""
+        """Return the partition if it exists and this node leads it."""
         found = self.replica(topic, index)
         if isinstance(found, ErrorCode) or found.placement.leader == self.node_id:
             return found
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def replica(self, topic: BrokerTopic, index: int) -> BrokerPartition | ErrorCode:
-        """The partition, if it exists and this node has a replica of it."""
+        """Return the partition if it exists and this node has a replica of it."""
         if not 0 <= index < topic.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return self._partitions.get((topic.id, index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica_by_key(self, key: tuple[uuid.UUID, int]) -> BrokerPartition | None:
-        """The replica of this topic id and partition, if this node has one."""
+        """Return the replica of this topic id and partition, if this node has one."""
         return self._partitions.get(key)
 
     def replicas(self) -> Iterator[tuple[tuple[uuid.UUID, int], BrokerPartition]]:
-        """All replicas of this node, by topic id and partition."""
+        """Iterate over all replicas of this node, by topic id and partition."""
         return iter(list(self._partitions.items()))
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes of log may be held."""
+        """Return whether the node may hold `size` more bytes of log."""
         held = sum(partition.log.size for partition in self._partitions.values())
         return held + size <= self.limits.log_bytes_max
 
     def write(self, partition: BrokerPartition, index: int, data: bytes) -> None:
-        """Append a stored batch: to the store first, so that nothing is answered that a restart would forget."""
+        """Append a stored batch, to the store first, so that a restart cannot lose an acknowledged batch."""
         self._log_store.append(partition.topic, index, data)
         partition.log.add(data)
         if partition.placement.leader == self.node_id:
@@ -352,7 +352,7 @@ class BrokerNode:
         self.changes += 1
 
     def delete_before(self, partition: BrokerPartition, index: int, offset: int) -> None:
-        """Move the start of a log."""
+        """Move the start of a log to `offset`."""
         self._log_store.keep_start(partition.topic, index, offset)
         partition.log.delete_before(offset)
         self.changes += 1
@@ -360,24 +360,24 @@ class BrokerNode:
     # Producers
 
     def new_producer_id(self) -> int | None:
-        """Return an id that was never given before, or None when this start has used up its own."""
+        """Return a producer id never used before, or None when this start has used up its block."""
         if self._next_producer_id > self._last_producer_id:
             return None
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
     def next_deadline(self) -> float:
-        """When `upkeep` has something to do."""
+        """Return when `upkeep` next has something to do (seconds)."""
         return self._next_expiry
 
     def upkeep(self, moment: BrokerTime) -> None:
-        """Forget producers whose last batch is too old, at the interval that was chosen."""
+        """Expire producers whose last batch is too old, at the configured interval."""
         if moment.now < self._next_expiry:
             return
         self._next_expiry = moment.now + self.limits.producer_id_check_interval_s
         self.expire_producers(moment, self.limits.producer_id_expiration_ms)
 
     def expire_producers(self, moment: BrokerTime, after_ms: int) -> None:
-        """Forget producers whose last batch is older than `after_ms`."""
+        """Expire producers whose last batch is older than `after_ms`."""
         for partition in self._partitions.values():
             partition.log.producers.expire(wall_ms=moment.wall_ms, after_ms=after_ms)

@@ -1,4 +1,4 @@
-"""One replica of a partition: its batches in order of their offsets, where leader epochs began, and its producers."""
+"""Log of one replica: its batches in offset order, the start offsets of leader epochs, and its producers' state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .topics import TimestampType
 FIRST_EPOCH: Final = 0
 UNKNOWN_EPOCH: Final = -1
 TIDY_MIN: Final = 1_000
-"""Ends of transactions that are kept without looking at them."""
+"""Completed transactions that a log keeps before it first prunes them."""
 
 OFFSET_BYTES: Final = 8
 EPOCH_AT: Final = 12
@@ -53,7 +53,7 @@ class StoredBatch(NamedTuple):
 
 
 class LogAppendInfo(NamedTuple):
-    """The batch is new; `data` is what the log keeps."""
+    """The batch is new; `data` is the batch as the log stores it."""
 
     base_offset: int
     last_offset: int
@@ -64,7 +64,7 @@ class LogAppendInfo(NamedTuple):
 
 
 class DuplicateAppend(NamedTuple):
-    """The batch was in the log already."""
+    """The batch is already in the log."""
 
     base_offset: int
     last_offset: int
@@ -73,7 +73,7 @@ class DuplicateAppend(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction of which records are in the log, and its end as well."""
+    """A transaction whose records and end marker are in the log."""
 
     producer_id: int
     first_offset: int
@@ -82,7 +82,7 @@ class CompletedTxn(NamedTuple):
 
 
 class DeletedBatch(NamedTuple):
-    """A batch that was deleted, and what it said if it was the end of a transaction."""
+    """A deleted batch, with its marker if it ended a transaction."""
 
     head: BatchHeader
     marker: EndTxnMarker | None
@@ -93,21 +93,21 @@ class CorruptLogError(ValueError):
 
 
 class EpochStart(NamedTuple):
-    """The first offset that a leader of this epoch wrote or would have written."""
+    """A leader epoch and the first offset that its leader wrote or would have written."""
 
     epoch: int
     start_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """The newest epoch of a log that is not newer than the one asked for, and the offset behind its last record."""
+    """The newest epoch of a log not newer than the requested one, and the offset after its last record."""
 
     epoch: int
     end_offset: int
 
 
 def stored_bytes(data: bytes, base_offset: int, append_time: int | None, epoch: int = FIRST_EPOCH) -> bytes:
-    """Return a checked batch as it is stored: with its offset, its leader's epoch, and `append_time` (ms) if the topic wants it."""
+    """Return a validated batch as stored: with its offset, leader epoch and, unless None, `append_time` (ms)."""
     placed = bytearray(data)
     placed[:OFFSET_BYTES] = base_offset.to_bytes(OFFSET_BYTES, "big")
     placed[EPOCH_AT : EPOCH_AT + EPOCH_BYTES] = epoch.to_bytes(EPOCH_BYTES, "big")
@@ -122,30 +122,30 @@ def stored_bytes(data: bytes, base_offset: int, append_time: int | None, epoch: 
 class PartitionLog:
     """Batches and producer state of one replica.
 
-    `append` is split in two, so that the caller can write the bytes down between them: `prepare_append` decides, `add` keeps.
+    An append has two steps, so that the caller can store the bytes in between: `prepare_append` decides, `add` appends.
     """
 
     def __init__(self) -> None:
         self._batches: list[StoredBatch] = []
         self._epochs: list[EpochStart] = []
         self._reload_offset = 0
-        """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
+        """End of the log at the last start; of earlier batches, the log remembers only each producer's last one."""
 
         self._completed_txns: list[CompletedTxn] = []
-        """In order of their ends; of the committed ones only those whose end may not be copied yet, and some more."""
+        """In marker order. Now and then, committed ones whose marker is replicated are pruned."""
 
         self._tidy_at = TIDY_MIN
 
         self._deleted: list[DeletedBatch] = []
-        """Batches that were deleted and that a start learns of: they lie in the same file as others, or a snapshot tells of them."""
+        """Deleted batches that a restart still sees, because their file is kept or a snapshot holds them."""
 
         self.producers = ProducerStateManager()
         self.start_offset = 0
         self.high_watermark = 0
-        """All records before it are on every in-sync replica, as far as this replica knows; readers see no others."""
+        """This replica knows that all earlier records are on every in-sync replica; readers see only those."""
 
         self.size = 0
-        """Bytes of all batches."""
+        """Total bytes of all batches."""
 
     @property
     def end_offset(self) -> int:
@@ -154,12 +154,12 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """All records before it are on every in-sync replica and in no open transaction."""
+        """All earlier records are on every in-sync replica and in no open transaction."""
         stable = self.high_watermark
         opened = self.producers.first_undecided_offset()
         if opened is not None:
             stable = min(stable, opened)
-        # The end of a transaction counts when it is copied.
+        # A transaction counts as ended once its marker is replicated.
         for ended in reversed(self._completed_txns):
             if ended.marker_offset < self.high_watermark:
                 break
@@ -167,7 +167,7 @@ class PartitionLog:
         return stable
 
     def aborted_transactions(self, offset: int, end: int) -> list[CompletedTxn]:
-        """Aborted transactions that a reader of the records from `offset` to `end` must know."""
+        """Return the aborted transactions that a reader of the records from `offset` to `end` must filter out."""
         at = bisect_left(self._completed_txns, offset, key=lambda one: one.marker_offset)
         return [one for one in self._completed_txns[at:] if not one.commit and one.first_offset < end]
 
@@ -175,16 +175,16 @@ class PartitionLog:
 
     @property
     def last_epoch(self) -> int:
-        """The newest epoch that the log knows of, or -1."""
+        """The newest leader epoch in the log, or -1."""
         return self._epochs[-1].epoch if self._epochs else UNKNOWN_EPOCH
 
     def begin_epoch(self, epoch: int) -> None:
-        """Note that a leader of this epoch goes on from the end of the log."""
+        """Record that a leader of this epoch appends from the end of the log."""
         if epoch > self.last_epoch:
             self._epochs.append(EpochStart(epoch, self.end_offset))
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where an epoch ended; (-1, -1) when the log knows nothing as old or has not heard of one as new."""
+        """Return the end offset of an epoch; (-1, -1) if the log has no epochs or `epoch` is negative or too new."""
         if not self._epochs or epoch > self.last_epoch or epoch < 0:
             return EpochEnd(UNKNOWN_EPOCH, -1)
         if epoch < self._epochs[0].epoch:
@@ -194,7 +194,7 @@ class PartitionLog:
         return EpochEnd(self._epochs[at].epoch, self.end_offset if last else self._epochs[at + 1].start_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that an offset was written in, or would be; -1 when the log does not know."""
+        """Return the epoch in which an offset was or would be written; -1 when unknown."""
         at = bisect_right(self._epochs, offset, key=lambda one: one.start_offset) - 1
         return self._epochs[at].epoch if at >= 0 else UNKNOWN_EPOCH
 
@@ -210,7 +210,7 @@ class PartitionLog:
         epoch: int = FIRST_EPOCH,
         belongs: TransactionalFlags = NON_TRANSACTIONAL,
     ) -> LogAppendInfo | DuplicateAppend | AppendRejection:
-        """Decide on a checked batch; nothing changes until `add`."""
+        """Decide whether to append a validated batch; `add` then changes the log."""
         if head.producer_id >= 0:
             known = self._check_producer(head, belongs)
             if known is not None:
@@ -220,7 +220,7 @@ class PartitionLog:
     def assign_offsets(
         self, head: BatchHeader, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int
     ) -> LogAppendInfo:
-        """Give a batch its place at the end of the log, whoever it is from; nothing changes until `add`."""
+        """Assign a batch its offsets at the end of the log, without producer checks; `add` then changes the log."""
         time = wall_ms if kind is TimestampType.LOG_APPEND else None
         base = self.end_offset
         last = base + head.last_offset_delta
@@ -247,10 +247,10 @@ class PartitionLog:
                 return AppendRejection(ErrorCode.INVALID_TXN_STATE, why, has_log_start_offset=True)
 
     def add(self, data: bytes) -> None:
-        """Keep a stored batch, which must begin at the end of the log (anywhere, if the log is empty).
+        """Append a stored batch, which must begin at the end of the log (anywhere if the log is empty at offset 0).
 
         Raises:
-            BrokenLogError: it does not.
+            CorruptLogError: it does not.
         """
         head = read_header(data)
         if not self._batches and self.end_offset == 0:
@@ -284,17 +284,17 @@ class PartitionLog:
     def _note_end(self, ended: CompletedTxn) -> None:
         self._completed_txns.append(ended)
         if len(self._completed_txns) >= self._tidy_at:
-            # Nobody asks for what was committed once its end is copied.
+            # Readers do not need a committed transaction once its marker is replicated.
             seen = self.high_watermark
             self._completed_txns = [one for one in self._completed_txns if not one.commit or one.marker_offset >= seen]
             self._tidy_at = 2 * len(self._completed_txns) + TIDY_MIN
 
-    # Losing records and memory
+    # Truncating, deleting, reloading
 
     def truncate(self, end: int) -> None:
-        """Cut off what begins at `end` or behind: it was never committed, or its leader was lost."""
+        """Remove batches that contain `end` or later offsets: they were never committed, or their leader was lost."""
         end = max(end, self.start_offset)
-        # An epoch may have begun here without a record.
+        # An epoch may have started at `end` without a record.
         self._epochs = [one for one in self._epochs if one.start_offset < end]
         if end >= self.end_offset:
             return
@@ -309,7 +309,7 @@ class PartitionLog:
             self._rebuild_producer_state()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything: the leader's log begins behind the end of this one."""
+        """Drop everything and start at `offset`, because the leader's log starts after the end of this log."""
         self._batches.clear()
         self._epochs.clear()
         self._deleted.clear()
@@ -319,10 +319,11 @@ class PartitionLog:
         self.start_offset = self.high_watermark = self._reload_offset = offset
 
     def delete_before(self, offset: int, *, files: bool = False, leads: bool = True) -> None:
-        """Move the log's start; producers are remembered although their batches are gone.
+        """Move the log's start forward; the state of producers is kept although their batches are gone.
 
-        With `files` whole files went, as by retention; else, as by DeleteRecords, the batches still lie where they were. A
-        file that follows has beside it what was known where it begins, also an empty one where this replica `leads`.
+        With `files`, whole files are deleted, as by retention. Otherwise the batches stay in their file, as with
+        DeleteRecords. A file that follows has a snapshot of the producers at its start. If this replica `leads`, this
+        holds for an empty file too.
         """
         at = bisect_left(self._batches, (offset,))
         gone = self._batches[:at]
@@ -338,9 +339,9 @@ class PartitionLog:
         self.high_watermark = max(self.high_watermark, self.start_offset)
 
     def reload(self, *, clean: bool, wall_ms: int, after_ms: int) -> None:
-        """Come back after the end of the process that held it, which it did in order if `clean`.
+        """Restore the state after a restart; `clean` means the process before it shut down in order.
 
-        What a snapshot told that lies at or below the start of the log is not believed; an orderly end leaves one at the end.
+        A snapshot at or below the log's start is ignored. A clean shutdown leaves a snapshot at the log's end.
         """
         if self.end_offset == self.start_offset:
             self.producers = ProducerStateManager()
@@ -354,7 +355,7 @@ class PartitionLog:
         self.producers.expire(wall_ms=wall_ms, after_ms=after_ms)
 
     def _rebuild_producer_state(self) -> None:
-        """Learn the producers from the batches that are left."""
+        """Rebuild the state of producers from the remaining batches."""
         self.producers = ProducerStateManager()
         self._completed_txns.clear()
         shrunk = False
@@ -373,11 +374,11 @@ class PartitionLog:
     def read(self, offset: int, limit: int, *, below: int) -> list[bytes]:
         """Return batches from the one that holds `offset` up to the offset `below`.
 
-        Together they have at most `limit` bytes, but there is at least one if the log has one.
+        They total at most `limit` bytes, except that one available batch is returned whatever its size.
         """
         found: list[bytes] = []
         size = 0
-        # The list is in order of last offsets, which the tuples begin with.
+        # The list is sorted by last offset, the first field of each tuple.
         for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
             if self._batches[at].last_offset >= below:
                 break
@@ -389,7 +390,7 @@ class PartitionLog:
         return found
 
     def size_from(self, offset: int, limit: int, *, below: int) -> int:
-        """Bytes from `offset` up to the offset `below`, counted no further than `limit`."""
+        """Count bytes from `offset` up to the offset `below`; stop counting once they reach `limit`."""
         size = 0
         for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
             if self._batches[at].last_offset >= below:
@@ -400,10 +401,10 @@ class PartitionLog:
         return size
 
     def find_by_timestamp(self, timestamp: int, *, below: int) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the first record before the offset `below` that is not older than `timestamp`.
+        """Return offset and timestamp (ms) of the first record before the offset `below` not older than `timestamp`.
 
         Raises:
-            CodecError, RecordError: a batch was stored unlooked at, and its records do not decode.
+            CodecError, RecordDecodeError: the records of a batch that was stored unchecked do not decode.
         """
         for batch in self._batches:
             if batch.last_offset >= below:
@@ -415,10 +416,10 @@ class PartitionLog:
         return None
 
     def find_max_timestamp(self, *, below: int) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the record before the offset `below` with the largest timestamp, the first of them.
+        """Return offset and timestamp (ms) of the first record before the offset `below` with the largest timestamp.
 
         Raises:
-            CodecError, RecordError: as `find_by_timestamp`.
+            CodecError, RecordDecodeError: as `find_by_timestamp`.
         """
         seen = [batch for batch in self._batches if batch.last_offset < below]
         if not seen:

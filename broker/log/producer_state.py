@@ -1,7 +1,7 @@
-"""What a partition remembers of idempotent producers, and what follows for a batch.
+"""A partition's state of idempotent producers, and the checks of batches against it.
 
-Kafka's rules: the last five batches of an id's newest epoch are recognised; without any memory of an id everything is taken;
-an id is forgotten when the largest record timestamp of its last batch has become too old.
+Kafka's rules: the last five batches of an id's newest epoch are recognised as duplicates. Any batch of an unknown id is
+accepted. An id expires when the largest record timestamp of its last batch is too old.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class BatchMetadata(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
-    """Largest of its records, in milliseconds."""
+    """Largest timestamp of its records, in milliseconds."""
 
 
 class NextBatch(NamedTuple):
-    """The batch is the next one, or the first that is known of its producer."""
+    """The batch is the next one, or the first of an unknown producer."""
 
 
 class DuplicateBatch(NamedTuple):
-    """The batch is in the log already."""
+    """The batch is already in the log."""
 
     stored: BatchMetadata
 
@@ -42,13 +42,13 @@ class OutOfOrderSequence(NamedTuple):
 
 
 class StaleEpoch(NamedTuple):
-    """A newer epoch of the id was seen."""
+    """The log has a newer epoch of the producer id."""
 
     current: int
 
 
 class NotInTransaction(NamedTuple):
-    """The batch is not of the transaction that its producer has open."""
+    """The batch does not belong to the open transaction of its producer."""
 
 
 BatchCheckResult = NextBatch | DuplicateBatch | OutOfOrderSequence | StaleEpoch | NotInTransaction
@@ -59,7 +59,7 @@ class TransactionalFlags(NamedTuple):
 
     transactional: bool = False
     starts_at_zero: bool = False
-    """Version 2 of the protocol: a producer of which no batch is known begins with sequence 0."""
+    """Protocol version 2: a producer without known batches must start with sequence 0."""
 
 
 NON_TRANSACTIONAL: Final = TransactionalFlags()
@@ -67,37 +67,37 @@ NON_TRANSACTIONAL: Final = TransactionalFlags()
 
 @dataclass(slots=True)
 class ProducerStateEntry:
-    """Memory of one producer id; the newest batch is last, and there is none behind the end of a transaction that took the epoch."""
+    """State of one producer id. The newest batch is last; a transaction end that bumped the epoch leaves no batches."""
 
     epoch: int
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     timestamp: int = -1
-    """Largest of the records of the newest batch, or of the end of the last transaction (milliseconds)."""
+    """Largest record timestamp of the newest batch or of the last transaction marker (milliseconds)."""
 
     current_txn_first_offset: int | None = None
     """First offset of the open transaction."""
 
     coordinator_epoch: int = -1
-    """Of the coordinator that ended the last transaction."""
+    """Epoch of the coordinator that ended the last transaction."""
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest batch, or -1."""
+        """Last sequence of the newest batch, or -1."""
         return self.batches[-1].last_sequence if self.batches else -1
 
 
 class ProducerStateManager:
-    """Producer ids of one partition."""
+    """State of all producer ids of one partition."""
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerStateEntry] = {}
         self._unverified: dict[int, tuple[int, int]] = {}
-        """Epoch, and the lowest sequence that was asked for before the partition was in the transaction, by producer id."""
+        """By producer id: epoch and lowest sequence received before the partition was in the transaction."""
 
     def check_batch(
         self, producer_id: int, epoch: int, first: int, last: int, kind: TransactionalFlags = NON_TRANSACTIONAL
     ) -> BatchCheckResult:
-        """Say what is to be done with a batch of sequences `first` to `last`; nothing changes."""
+        """Decide how to treat a batch of sequences `first` to `last`; the state does not change."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return self._check_unknown_producer(producer_id, first, kind)
@@ -130,7 +130,7 @@ class ProducerStateManager:
         return self._unverified.get(producer_id, (0, otherwise))[1]
 
     def add_unverified(self, producer_id: int, epoch: int, first: int) -> None:
-        """Note that a transactional batch came while nothing was known of an open transaction of its producer here."""
+        """Record a transactional batch that arrived while its producer had no open transaction in this log."""
         known_epoch, lowest = self._unverified.get(producer_id, (epoch, first))
         if epoch > known_epoch:
             self._unverified[producer_id] = (epoch, first)
@@ -138,14 +138,14 @@ class ProducerStateManager:
             self._unverified[producer_id] = (known_epoch, min(lowest, first) if epoch == known_epoch else lowest)
 
     def has_open_transaction(self, producer_id: int, epoch: int | None) -> bool:
-        """Whether a transaction of this epoch, or of any, is open."""
+        """Return whether a transaction of this epoch (None: of any) is open."""
         producer = self._producers.get(producer_id)
         return (
             producer is not None and producer.current_txn_first_offset is not None and epoch in {None, producer.epoch}
         )
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of an id."""
+        """Return the state of a producer id, or None."""
         return self._producers.get(producer_id)
 
     def _entry(self, producer_id: int, epoch: int) -> ProducerStateEntry:
@@ -160,7 +160,7 @@ class ProducerStateManager:
     def batch_appended(
         self, producer_id: int, epoch: int, stored: BatchMetadata, *, transactional: bool = False, numbered: bool = True
     ) -> None:
-        """Remember a batch that went into the log; one that is not `numbered` was written by a coordinator."""
+        """Record an appended batch; a coordinator wrote it if it is not `numbered`."""
         producer = self._entry(producer_id, epoch)
         if numbered:
             producer.batches.append(stored)
@@ -171,7 +171,7 @@ class ProducerStateManager:
                 producer.current_txn_first_offset = stored.base_offset
 
     def transaction_ended(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int | None:
-        """Remember the end of a transaction; return where it began in this log, if it did."""
+        """Record the end of a transaction; return its first offset in this log, or None."""
         producer = self._entry(producer_id, epoch)
         began = producer.current_txn_first_offset
         producer.current_txn_first_offset = None
@@ -180,7 +180,7 @@ class ProducerStateManager:
         return began
 
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction began."""
+        """Return the first offset of the oldest open transaction, or None."""
         return min(
             (
                 one.current_txn_first_offset
@@ -191,14 +191,14 @@ class ProducerStateManager:
         )
 
     def keep_last_batches(self) -> None:
-        """Keep one batch an id: all that a broker knows when it comes back from its log."""
+        """Keep only the last batch of each id, which is what a broker knows after it reloads its log."""
         self._unverified.clear()
         for producer in self._producers.values():
             while len(producer.batches) > 1:
                 _ = producer.batches.popleft()
 
     def truncate(self, end: int) -> bool:
-        """Forget batches that begin at offset `end` or behind; tell whether there were any."""
+        """Forget batches that begin at offset `end` or later; return whether there were any."""
         found = False
         for key, producer in list(self._producers.items()):
             while producer.batches and producer.batches[-1].base_offset >= end:
@@ -209,7 +209,7 @@ class ProducerStateManager:
         return found
 
     def expire(self, *, wall_ms: int, after_ms: int) -> None:
-        """Forget ids whose last batch is older than `after_ms` by its records' own time, but for those with an open transaction."""
+        """Forget ids without an open transaction whose last batch is older than `after_ms` by its record timestamps."""
         old = [
             key
             for key, producer in self._producers.items()
@@ -219,5 +219,5 @@ class ProducerStateManager:
             del self._producers[key]
 
     def snapshot(self) -> list[tuple[int, ProducerStateEntry]]:
-        """Ids and what is known of them, in order of the ids."""
+        """Return the ids and their state, sorted by id."""
         return sorted(self._producers.items())

@@ -1,7 +1,7 @@
-"""A cluster of nodes in one place: what followers copy, who falls out of sync, who hears of what, and who dies.
+"""A cluster of nodes in one process: replication, in-sync sets, metadata propagation and node failures.
 
-Followers copy at once whatever their leader has, unless they are held, paused, dead or cut off. So time passes only where a
-test lets it: sessions end, replicas fall behind, news is late.
+Followers copy everything from their leader at once, unless replication is paused, or they are paused, dead or cut off.
+Delays occur only where a test causes them: sessions expire, replicas fall behind, metadata arrives late.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from .follower_fetch import replicate
 from .node_slots import NodeSlot
 
 ROUNDS_MAX: Final = 50
-"""Steps until nothing changes any more: a new decision at most begets a copy, that a wider in-sync set, that a decision."""
+"""Rounds until the state is stable: a decision may cause a copy, which may widen an in-sync set, and so on."""
 
 WAITS_MAX: Final = 2
-"""Waits for other nodes that one request may have: for the coordinator's replicas, then for those of the partition."""
+"""Waits of one request for other nodes: for the coordinator's replicas, then for those of the partition."""
 
 
 class NoNodeError(ValueError):
-    """A node is not known, or not in the state that a command needs."""
+    """A node is unknown, or not in the state that a command needs."""
 
 
 class ClusterTiming(NamedTuple):
-    """How long things take, in seconds."""
+    """Timeouts and intervals of a cluster, in seconds."""
 
     session_s: float = 9.0
-    """A node that the controller does not hear from for so long is taken for dead."""
+    """The controller fences a node after this long without a heartbeat."""
 
     lag_s: float = 30.0
-    """A follower that was not level with its leader for so long is not in sync (`replica.lag.time.max.ms`)."""
+    """A follower that has not caught up for this long leaves the in-sync set (`replica.lag.time.max.ms`)."""
 
     tick_s: float = 0.1
-    """Between two looks at the clock, where nothing else happens."""
+    """Time between two rounds when nothing else triggers one."""
 
 
 class ReplicatedCluster:
-    """Nodes with replicas, driven by requests, commands and the time that is told."""
+    """Nodes with replicas, driven by requests, commands and the time that callers pass in."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class ReplicatedCluster:
         timing: ClusterTiming | None = None,
         first_start: int = 0,
     ) -> None:
-        """Start all nodes. `log_store` keeps nothing: logs live as long as the cluster."""
+        """Start all nodes. `log_store` must persist nothing: logs live as long as the cluster."""
         self.peers = peers
         self.limits = limits or BrokerNodeLimits(default_replicas=min(3, len(peers)))
         self.timing = timing or ClusterTiming()
         self.controller = Controller([peer.node_id for peer in peers])
         self.marker_rules = MarkerRules()
         self.changes = 0
-        """Moves when a request that waits may be done."""
+        """Increases when a delayed request may be complete."""
 
         self._log_store = log_store
         self._cut_links: set[frozenset[int]] = set()
@@ -98,13 +98,13 @@ class ReplicatedCluster:
             marker_rules=self.marker_rules,
         )
 
-    # What the shells call
+    # Calls from the process
 
     def node(self, node_id: int) -> BrokerNode:
-        """A running node.
+        """Return a running node.
 
         Raises:
-            NoNodeError: it does not run.
+            NoNodeError: it is not running.
         """
         node = self._slot(node_id).node
         if node is None:
@@ -112,12 +112,12 @@ class ReplicatedCluster:
         return node
 
     def serves(self, node_id: int) -> bool:
-        """Whether a node takes requests now."""
+        """Return whether a node serves requests now."""
         place = self._slot(node_id)
         return place.node is not None and not place.paused
 
     def apply(self, node_id: int, request: ReceivedRequest, moment: BrokerTime) -> RequestReply | DelayedResponse:
-        """Serve a request on a node that runs, let the others copy, and see whether it can be answered."""
+        """Serve a request on a running node, let the others replicate, and complete the response if possible."""
         self.run_until_stable(moment)
         node = self.node(node_id)
         own = self._local_time(node_id, moment)
@@ -130,7 +130,7 @@ class ReplicatedCluster:
         return outcome
 
     def leader(self, asking: BrokerNode, topic: BrokerTopic, index: int) -> BrokerNode | None:
-        """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
+        """Return the leader that `asking` knows for a partition, if that node agrees that it leads and is reachable."""
         peer = asking.leader(topic, index)
         if peer is None or not self.serves(peer.node_id):
             return None
@@ -140,22 +140,22 @@ class ReplicatedCluster:
         return None if isinstance(found.partition(topic, index), ErrorCode) else found
 
     def _local_time(self, node_id: int, moment: BrokerTime) -> BrokerTime:
-        """The time by a node's own clock."""
+        """Return the time by a node's own clock."""
         return moment._replace(wall_ms=moment.wall_ms + self._slot(node_id).clock_offset_ms)
 
     def next_deadline(self) -> float:
-        """When `run_until_stable` has something to do though nothing happened (seconds)."""
+        """Return when `run_until_stable` must run even if nothing else happens (seconds)."""
         return self._next_tick
 
     def upkeep(self, moment: BrokerTime) -> None:
-        """Let the time do its work."""
+        """Run the cluster until stable, then the periodic tasks of every running node."""
         self.run_until_stable(moment)
         for node_id, place in self.slots.items():
             if place.node is not None and not place.paused:
                 upkeep(place.node, self._local_time(node_id, moment))
 
     def run_until_stable(self, moment: BrokerTime) -> None:
-        """Tell the news, copy the logs and decide, until nothing changes."""
+        """Propagate metadata, replicate logs and update in-sync sets until nothing changes."""
         self._next_tick = moment.now + self.timing.tick_s
         before = self._state()
         for _ in range(ROUNDS_MAX):
@@ -180,13 +180,13 @@ class ReplicatedCluster:
     # One round
 
     def _end_transactions(self, moment: BrokerTime) -> None:
-        """Let every coordinator go on with the transactions that it ends."""
+        """Let every coordinator continue the transactions that it is ending."""
         for node_id, place in self.slots.items():
             if place.node is not None and not place.paused:
                 complete_decided_transactions(place.node, self._local_time(node_id, moment))
 
     def _reaches_controller(self, node_id: int, place: NodeSlot) -> bool:
-        """Whether a node and the controller hear each other."""
+        """Return whether a node and the controller reach each other."""
         return place.node is not None and not place.paused and self._reaches(node_id, CONTROLLER)
 
     def _update_sessions(self, moment: BrokerTime) -> None:
@@ -224,7 +224,7 @@ class ReplicatedCluster:
     def _leader_of(
         self, node_id: int, key: Key, partition: BrokerPartition
     ) -> tuple[BrokerNode, BrokerPartition] | None:
-        """The leader that a follower copies from: both must believe in the same epoch."""
+        """Return the leader that a follower copies from, if both know the same leader and epoch."""
         leader_id = partition.placement.leader
         if leader_id in {NO_LEADER, node_id} or not self.serves(leader_id) or not self._reaches(node_id, leader_id):
             return None
@@ -235,7 +235,7 @@ class ReplicatedCluster:
         return leader, theirs
 
     def _update_in_sync(self, moment: BrokerTime) -> None:
-        """Let every leader that reaches the controller say who is in sync."""
+        """Let every leader that reaches the controller report its in-sync set."""
         for node_id, place in self.slots.items():
             if place.node is None or not self._reaches_controller(node_id, place):
                 continue
@@ -266,19 +266,19 @@ class ReplicatedCluster:
     # Commands
 
     def kill(self, node_id: int, moment: BrokerTime) -> None:
-        """End a node as SIGKILL does: the controller learns of it when the session ends.
+        """Kill a node as SIGKILL does: the controller notices when the session expires.
 
         Raises:
-            NoNodeError: it does not run.
+            NoNodeError: it is not running.
         """
         self._shut_down(node_id, clean=False)
         self.run_until_stable(moment)
 
     def stop(self, node_id: int, moment: BrokerTime) -> None:
-        """End a node in order: it hands its partitions over first.
+        """Shut down a node in order: it hands over its partitions first.
 
         Raises:
-            NoNodeError: it does not run.
+            NoNodeError: it is not running.
         """
         _ = self.node(node_id)
         if self._reaches(node_id, CONTROLLER):
@@ -298,10 +298,10 @@ class ReplicatedCluster:
         self.changes += 1
 
     def start(self, node_id: int, moment: BrokerTime, *, saved: bool = True) -> None:
-        """Start a node again, with its logs or, if not `saved`, with an empty disk.
+        """Restart a node, with its logs or, if not `saved`, with an empty disk.
 
         Raises:
-            NoNodeError: it runs.
+            NoNodeError: it is running.
         """
         place = self._slot(node_id)
         if place.node is not None:
@@ -312,7 +312,7 @@ class ReplicatedCluster:
             log.reload(clean=place.clean_shutdown, wall_ms=wall_ms, after_ms=after_ms)
         if not saved:
             place.saved_logs = {}
-        # A node that starts registers before it serves anybody; one that cannot, knows what it knew.
+        # A starting node registers before it serves; without the controller it keeps its old metadata.
         if self._reaches(node_id, CONTROLLER):
             self.controller.fence(node_id)
             place.metadata.refresh()
@@ -321,10 +321,10 @@ class ReplicatedCluster:
         self.run_until_stable(moment)
 
     def pause(self, node_id: int, moment: BrokerTime, *, paused: bool = True) -> None:
-        """Stop a node like SIGSTOP, or let it go on.
+        """Pause a node as SIGSTOP does, or resume it.
 
         Raises:
-            NoNodeError: it does not run.
+            NoNodeError: it is not running.
         """
         _ = self.node(node_id)
         self._slot(node_id).paused = paused
@@ -332,15 +332,15 @@ class ReplicatedCluster:
         self.changes += 1
 
     def pause_replication(self, node_id: int, moment: BrokerTime, *, held: bool = True) -> None:
-        """Let a node copy nothing, though it is there; or let it go on."""
+        """Pause replication on a live node, or resume it."""
         self._slot(node_id).replication_paused = held
         self.run_until_stable(moment)
 
     def cut_link(self, one: int, other: int, moment: BrokerTime) -> None:
-        """Cut the way between two nodes, or a node and the controller (-1); clients reach everybody.
+        """Cut the link between two nodes, or a node and the controller (-1); clients still reach every node.
 
         Raises:
-            NoNodeError: there is no such node.
+            NoNodeError: a node does not exist.
         """
         for node_id in (one, other):
             if node_id != CONTROLLER:
@@ -349,50 +349,50 @@ class ReplicatedCluster:
         self.run_until_stable(moment)
 
     def heal(self, moment: BrokerTime) -> None:
-        """Mend all ways."""
+        """Restore all links."""
         self._cut_links.clear()
         self.run_until_stable(moment)
 
     def delay_metadata(self, node_id: int, seconds: float) -> None:
-        """Let a node hear of decisions so much later than the others, counted from now for those it has not heard of yet."""
+        """Delay a node's metadata updates by `seconds`; a pending update waits that long from the next round."""
         place = self._slot(node_id)
         place.metadata_delay_s = seconds
         place.metadata_due = None
 
     def set_clock(self, node_id: int, ahead_ms: int) -> None:
-        """Let a node's time of day be ahead of the others', or behind; its monotonic clock is theirs."""
+        """Set a node's wall clock ahead of the others', or behind; its monotonic clock is the same."""
         self._slot(node_id).clock_offset_ms = ahead_ms
 
     def set_limits(self, limits: BrokerNodeLimits) -> None:
-        """Give all nodes other limits, those to come as well."""
+        """Set the limits of all nodes, including nodes that start later."""
         self.limits = limits
         for place in self.slots.values():
             if place.node is not None:
                 place.node.limits = limits
 
     def elect(self, topic: str, index: int, node_id: int, moment: BrokerTime, *, unclean: bool = False) -> None:
-        """Make a node lead a partition.
+        """Make a node the leader of a partition.
 
         Raises:
-            PlacementError: it may not, or there is no such topic.
+            PlacementError: it may not lead, or the partition does not exist.
         """
         self.controller.elect(self.key(topic, index), node_id, unclean=unclean)
         self.run_until_stable(moment)
 
     def reassign(self, topic: str, index: int, replicas: tuple[int, ...], moment: BrokerTime) -> None:
-        """Put the replicas of a partition on these nodes.
+        """Move the replicas of a partition to these nodes.
 
         Raises:
-            PlacementError: they cannot be there.
+            PlacementError: the nodes cannot hold them, or the partition does not exist.
         """
         self.controller.reassign(self.key(topic, index), replicas)
         self.run_until_stable(moment)
 
     def recreate(self, topic: str, moment: BrokerTime) -> None:
-        """Delete a topic and make it again under its name, with the same partitions, replicas and settings.
+        """Delete a topic and recreate it with the same name, partitions, replicas and settings.
 
         Raises:
-            PlacementError: there is none of that name.
+            PlacementError: the topic does not exist.
         """
         old = self.controller.topic(topic)
         replicas = len(self.controller.placements[old.id, 0].replicas)
@@ -402,10 +402,10 @@ class ReplicatedCluster:
         self.run_until_stable(moment)
 
     def expire_records(self, topic: str, index: int, offset: int, moment: BrokerTime) -> None:
-        """Delete whole files of every running replica, as retention does: what lies before `offset`, no further than seen.
+        """Delete whole files before `offset` on every running replica, as retention does, up to its high watermark.
 
         Raises:
-            PlacementError: there is no such partition.
+            PlacementError: the partition does not exist.
         """
         key = self.key(topic, index)
         for node_id, place in self.slots.items():
@@ -416,10 +416,10 @@ class ReplicatedCluster:
         self.run_until_stable(moment)
 
     def key(self, topic: str, index: int) -> tuple[uuid.UUID, int]:
-        """A partition's key.
+        """Return a partition's key.
 
         Raises:
-            PlacementError: there is no such partition.
+            PlacementError: the partition does not exist.
         """
         found = self.controller.topic(topic)
         if not 0 <= index < found.partitions:

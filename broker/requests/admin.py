@@ -1,4 +1,4 @@
-"""Topics made, deleted and changed; settings told."""
+"""Admin requests: create, delete and change topics, delete records, describe settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOPIC_SOURCE: Final = 1
 STATIC_BROKER_SOURCE: Final = 4
 LONG_KIND: Final = 5
 ALL_RECORDS: Final = -1
-"""Offset that stands for the high watermark."""
+"""Offset that means the high watermark."""
 
 _Created: TypeAlias = CreateTopicsResponse.CreatableTopicResult
 _Deleted: TypeAlias = DeleteTopicsResponse.DeletableTopicResult
@@ -54,7 +54,7 @@ class AdminRequestError(Exception):
 
 
 def create_topics(node: BrokerNode, request: CreateTopicsRequest, call: RequestContext) -> RequestOutcome:
-    """Serve CreateTopics, on whichever node is asked."""
+    """Serve CreateTopics, on any node."""
     names = Counter(entry.name for entry in request.topics)
     answers: list[_Created] = []
     for entry in request.topics:
@@ -140,7 +140,7 @@ def delete_topics(node: BrokerNode, request: DeleteTopicsRequest, call: RequestC
 def _delete(node: BrokerNode, topic: BrokerTopic | None, answer: _Deleted, call: RequestContext) -> _Deleted:
     named = answer.name is not None
     name = answer.name if topic is None else topic.name
-    # Without the right a topic that is forbidden cannot be told from one that is not there.
+    # Without the permission, a client cannot distinguish a forbidden topic from a missing one.
     if name and not node.authorizer.is_allowed(call.client_id, AclOperation.DELETE, AclResourceType.TOPIC, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if named else ErrorCode.UNKNOWN_TOPIC_ID
         return answer
@@ -152,7 +152,7 @@ def _delete(node: BrokerNode, topic: BrokerTopic | None, answer: _Deleted, call:
 
 
 def delete_records(node: BrokerNode, request: DeleteRecordsRequest, call: RequestContext) -> RequestOutcome:
-    """Serve DeleteRecords: move the start of logs, no further than readers see."""
+    """Serve DeleteRecords: move the start of logs forward, at most to the high watermark."""
     return ImmediateResponse(
         DeleteRecordsResponse(
             topics=[
@@ -266,7 +266,7 @@ def _broker_settings(node: BrokerNode) -> list[_Setting]:
 
 
 def alter_configs(node: BrokerNode, request: IncrementalAlterConfigsRequest, call: RequestContext) -> RequestOutcome:
-    """Serve IncrementalAlterConfigs for topics: set a value, or go back to the default."""
+    """Serve IncrementalAlterConfigs for topics: set a value or restore the default."""
     answers: list[_Altered] = []
     for entry in request.resources:
         answer = _Altered(

@@ -1,7 +1,7 @@
-"""From the bytes of a request to the bytes of its answer.
+"""Decodes requests, dispatches them to their handlers and encodes the responses.
 
-A request that does not decode closes its connection, as does one of an API or version that is not offered; only ApiVersions
-is answered whatever its version, so that a client can find out what is offered.
+A request that does not decode closes its connection, as does an API or version that the broker does not support. Only
+ApiVersions gets a response for any version, so that a client can find out what the broker supports.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ DECODE_FAILURES: Final = (ValueError, TypeError, IndexError, OverflowError, Memo
 
 
 class Api(NamedTuple):
-    """An API and the versions of it that are offered."""
+    """An API and its supported versions."""
 
     request: type[ApiMessage]
     lowest: int
@@ -105,7 +105,7 @@ APIS: Final[dict[int, Api]] = {
 }
 
 BEFORE_TRANSACTIONS_2: Final = {0: 11, 26: 4, 28: 4}
-"""Highest versions of brokers that do not know version 2 of the transaction protocol."""
+"""Highest versions on brokers without version 2 of the transaction protocol."""
 
 FEATURE: Final = "transaction.version"
 FEATURE_MAX: Final = 2
@@ -121,44 +121,44 @@ class ReceivedRequest(NamedTuple):
     """Seconds, of the clock that `BrokerTime.now` reads."""
 
     body: ApiMessage | None
-    """None: ApiVersions of a version that is not offered."""
+    """None: an ApiVersions request of an unsupported version."""
 
     client_id: str = ""
     pending: object = None
-    """What a `DelayedResponse` said was done already."""
+    """Progress that the last `DelayedResponse` returned for this request."""
 
 
 class RequestError(ValueError):
-    """The bytes are not a request that this broker serves."""
+    """The bytes are not a request that this broker supports."""
 
 
 class RequestReply(NamedTuple):
-    """What goes to the client; no bytes if it wants none."""
+    """Bytes to send to the client; empty if it expects no response."""
 
     data: bytes
     close: bool = False
-    """Close the connection behind them."""
+    """Close the connection after sending them."""
 
     why: str = ""
-    """Why something is kept back."""
+    """Why the response differs from the normal one; empty if it does not."""
 
     mute_s: float = 0.0
-    """Take nothing more from this connection for so long (seconds)."""
+    """Serve no more requests of this connection for this long (seconds)."""
 
 
 class InjectedDelay(NamedTuple):
-    """An answer that is kept back."""
+    """A response that a fault rule delays."""
 
     reply: RequestReply
     until: float
-    """Seconds."""
+    """When to send it (seconds)."""
 
 
 def decode(data: bytes, *, arrived: float) -> ReceivedRequest:
-    """Read a request, without the four bytes of its length in front.
+    """Decode a request; `data` excludes its four length bytes.
 
     Raises:
-        RequestError: whatever else the bytes are.
+        RequestError: the bytes are not a supported request.
     """
     if len(data) < HEAD.size:
         raise RequestError("shorter than a request header")
@@ -179,7 +179,7 @@ def decode(data: bytes, *, arrived: float) -> ReceivedRequest:
 
 
 def apply(node: BrokerNode, request: ReceivedRequest, moment: BrokerTime) -> RequestReply | DelayedResponse:
-    """Serve a request, or say until when it waits; it is then given in again, with what the `DelayedResponse` says is done already."""
+    """Serve a request, or return how long it waits; the caller then passes it in again (see `with_pending`)."""
     if isinstance(request.pending, InjectedDelay):
         kept = request.pending
         return kept.reply if moment.now >= kept.until else DelayedResponse(kept.until, kept)
@@ -189,9 +189,9 @@ def apply(node: BrokerNode, request: ReceivedRequest, moment: BrokerTime) -> Req
     try:
         outcome = _serve(node, request, moment)
     except ControllerUnreachableError:
-        # As a real one: it forwards the request, and hears nothing until the way is free again.
+        # As a real broker: it forwards the request and gets no response until the controller is reachable again.
         return DelayedResponse(math.inf)
-    # The answer is made before the transaction is ended in its partitions.
+    # The response is built before the transaction ends in its partitions.
     complete_decided_transactions(node, moment)
     match outcome:
         case DelayedResponse():
@@ -205,7 +205,7 @@ def apply(node: BrokerNode, request: ReceivedRequest, moment: BrokerTime) -> Req
 
 
 def with_pending(request: ReceivedRequest, wait: DelayedResponse) -> ReceivedRequest:
-    """The request as it is to be given in the next time."""
+    """Return the request to pass to the next `apply`, with the progress in `wait`."""
     return request._replace(pending=wait.pending)
 
 
@@ -310,7 +310,7 @@ def _administer(node: BrokerNode, body: ApiMessage, call: RequestContext) -> Req
 
 
 def highest(node: BrokerNode, key: int) -> int:
-    """The highest version of an API that a node offers."""
+    """Return the highest version of an API that a node supports."""
     offered = APIS[key].highest
     return offered if node.limits.transaction_version else min(offered, BEFORE_TRANSACTIONS_2.get(key, offered))
 

@@ -1,4 +1,4 @@
-"""Reading: Fetch, ListOffsets and OffsetForLeaderEpoch."""
+"""Read requests: Fetch, ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ BY_ID: Final = 13
 
 LATEST: Final = -1
 READ_COMMITTED: Final = 1
-"""Isolation level of a client that wants to see no open and no aborted transactions."""
+"""Isolation level of a client that reads neither open nor aborted transactions."""
 
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 FETCH_BYTES_MAX: Final = 57_671_680
-"""Largest Fetch answer, whatever the client asks for (Kafka's `fetch.max.bytes`)."""
+"""Largest Fetch response, whatever the client requests (Kafka's `fetch.max.bytes`)."""
 
 _TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
 _PartitionAnswer: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
@@ -46,9 +46,9 @@ _EpochEnd: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.E
 
 
 def fetch(node: BrokerNode, request: FetchRequest, call: RequestContext) -> RequestOutcome:
-    """Serve a Fetch, or have it wait until `min_bytes` are there or `max_wait_ms` have passed since it arrived.
+    """Serve Fetch; delay it until `min_bytes` are available or `max_wait_ms` have passed since it arrived.
 
-    Sessions are never opened: every request names all its partitions.
+    The broker opens no fetch sessions: every request names all its partitions.
     """
     if request.session_id != 0:
         return ImmediateResponse(
@@ -78,7 +78,7 @@ def _topic(node: BrokerNode, entry: FetchRequest.FetchTopic, version: int) -> Br
 
 
 def _enough(node: BrokerNode, request: FetchRequest, call: RequestContext) -> bool:
-    """Whether there is something to say at once: enough bytes, or any error."""
+    """Return whether to respond at once: enough bytes, or any error."""
     wanted: int = min(request.min_bytes, request.max_bytes)
     size = 0
     for entry in request.topics:
@@ -95,7 +95,7 @@ def _enough(node: BrokerNode, request: FetchRequest, call: RequestContext) -> bo
 
 
 def _end(log: PartitionLog, *, isolated: bool) -> int:
-    """Where the log ends for a reader."""
+    """Return the offset at which the log ends for a reader."""
     return log.last_stable_offset if isolated else log.high_watermark
 
 
@@ -106,7 +106,7 @@ def _out_of_range(log: PartitionLog, offset: int) -> bool:
 def _find(
     node: BrokerNode, topic: BrokerTopic | None, index: int, epoch: int, call: RequestContext
 ) -> BrokerPartition | ErrorCode:
-    """The partition that is to be read, if this node leads it and the client believes in the same leader epoch (-1: none)."""
+    """Return the partition to read, if this node leads it and the client knows the same leader epoch (-1: none)."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not node.authorizer.is_allowed(call.client_id, AclOperation.READ, AclResourceType.TOPIC, topic.name):
@@ -128,7 +128,7 @@ def _leader_partition(node: BrokerNode, topic: BrokerTopic, index: int, epoch: i
 def _describable_partition(
     node: BrokerNode, name: str, index: int, epoch: int, call: RequestContext
 ) -> BrokerPartition | ErrorCode:
-    """The partition whose offsets are asked for, as `_find`."""
+    """Return the partition whose offsets a client requests, as `_find` does."""
     if not node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = node.topic(name)
@@ -144,7 +144,7 @@ def _read(
     first: bool,
     isolated: bool,
 ) -> tuple[_PartitionAnswer, int]:
-    """The answer for one partition, and how many bytes of records are in it."""
+    """Return the response for one partition, and its bytes of records."""
     if not isinstance(found, ErrorCode):
         fault = node.faults.for_partition(FETCH_KEY, found.topic.name, part.partition)
         found = fault.error if fault is not None else found
@@ -161,7 +161,7 @@ def _read(
     elif room > 0 or first:
         limit = min(room, max(part.partition_max_bytes, 0))
         records = log.read(part.fetch_offset, limit, below=_end(log, isolated=isolated))
-        # Only the first batch of an answer may be larger than what was asked for.
+        # Only the first batch of a response may exceed the requested size.
         if not first and records and len(records[0]) > room:
             records = []
     data = b"".join(records)
@@ -178,7 +178,7 @@ def _read(
 
 
 def _aborted(log: PartitionLog, offset: int, records: list[bytes]) -> list[_Aborted]:
-    """What the reader of these batches must leave out."""
+    """Return the aborted transactions that a reader of these batches must filter out."""
     end = offset
     if records:
         last = read_header(records[-1])
@@ -188,7 +188,7 @@ def _aborted(log: PartitionLog, offset: int, records: list[bytes]) -> list[_Abor
 
 
 def list_offsets(node: BrokerNode, request: ListOffsetsRequest, call: RequestContext) -> RequestOutcome:
-    """Serve ListOffsets: first, last, by time, and the newest record."""
+    """Serve ListOffsets: earliest, latest, by timestamp, and the largest timestamp."""
     isolated = request.isolation_level == READ_COMMITTED
     return ImmediateResponse(
         ListOffsetsResponse(
@@ -232,7 +232,7 @@ def _offset(
 
 
 def _find_offset(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | ErrorCode | None:
-    """Offset and timestamp of what a ListOffsets timestamp means; None when there is no such record."""
+    """Return offset and timestamp for a ListOffsets timestamp; None when no record matches."""
     if timestamp == LATEST:
         return end, -1
     if timestamp == EARLIEST:
@@ -245,7 +245,7 @@ def _find_offset(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]
 def offset_for_leader_epoch(
     node: BrokerNode, request: OffsetForLeaderEpochRequest, call: RequestContext
 ) -> RequestOutcome:
-    """Serve OffsetForLeaderEpoch: where an epoch ended in this leader's log."""
+    """Serve OffsetForLeaderEpoch: the end offset of an epoch in this leader's log."""
     return ImmediateResponse(
         OffsetForLeaderEpochResponse(
             topics=[

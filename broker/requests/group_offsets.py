@@ -1,4 +1,4 @@
-"""Offsets of groups: commits from inside and outside of transactions, and what was committed."""
+"""Group offsets: OffsetCommit, TxnOffsetCommit and OffsetFetch."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ OFFSET_COMMIT_KEY: Final = 8
 OFFSET_FETCH_KEY: Final = 9
 TXN_OFFSET_COMMIT_KEY: Final = 28
 MANY_GROUPS: Final = 8
-"""First OffsetFetch version that asks for several groups."""
+"""First OffsetFetch version that names several groups."""
 
 STABLE: Final = 7
-"""First OffsetFetch version that can ask for offsets that no open transaction will change."""
+"""First OffsetFetch version that can require offsets that no open transaction will change."""
 
 WITH_EPOCH: Final = 6
-"""First OffsetCommit version that tells a leader epoch."""
+"""First OffsetCommit version with a leader epoch."""
 
 ADDS_BY_ITSELF: Final = 5
 """First TxnOffsetCommit version that adds the group's offsets to the transaction (KIP-890)."""
@@ -51,10 +51,10 @@ WITH_MEMBER: Final = 3
 """First TxnOffsetCommit version that names the member of the group."""
 
 INSTANCES: Final = 7
-"""First OffsetCommit version that names instances."""
+"""First OffsetCommit version with group instance ids."""
 
 FORBIDDEN: Final = frozenset({ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
-"""Errors of a request as a whole, whatever else is wrong with its partitions."""
+"""Errors of the whole request; they override the errors of single partitions."""
 
 METADATA_BYTES_MAX: Final = 4_096
 _Committed: TypeAlias = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -64,7 +64,7 @@ _Group: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
 class OffsetFetchResult(NamedTuple):
-    """What is answered of a partition."""
+    """Response for one partition of an OffsetFetch request."""
 
     partition: int
     offset: int
@@ -76,7 +76,7 @@ class OffsetFetchResult(NamedTuple):
 def _commits(
     node: BrokerNode, request: OffsetCommitRequest | TxnOffsetCommitRequest, call: RequestContext, *, epochs: bool
 ) -> tuple[dict[GroupTopicPartition, CommittedOffset], dict[tuple[str, int], ErrorCode]]:
-    """What a request commits, and the errors of what it cannot."""
+    """Return the offsets that a request commits, and an error code for each of its partitions."""
     wanted: dict[GroupTopicPartition, CommittedOffset] = {}
     errors: dict[tuple[str, int], ErrorCode] = {}
     for entry in request.topics:
@@ -131,7 +131,7 @@ def _member_error(
     *,
     in_transaction: bool,
 ) -> ErrorCode:
-    """Why a commit does not belong to the generation of its group, or NONE."""
+    """Return why a commit does not belong to the current generation of its group, or NONE."""
     known = node.groups.group(home.index, group)
     if known is None or not known.members:
         if generation < 0:
@@ -147,7 +147,7 @@ def _member_error(
 
 
 def offset_commit(node: BrokerNode, request: OffsetCommitRequest, call: RequestContext) -> RequestOutcome:
-    """Serve OffsetCommit, of a member or from outside of any group."""
+    """Serve OffsetCommit, from a group member or from a client outside the group."""
     wanted, errors = _commits(node, request, call, epochs=call.version >= WITH_EPOCH)
 
     def told(error: ErrorCode) -> OffsetCommitResponse:
@@ -187,7 +187,7 @@ def _by_topic(errors: dict[tuple[str, int], ErrorCode]) -> dict[str, list[tuple[
 
 
 def txn_offset_commit(node: BrokerNode, request: TxnOffsetCommitRequest, call: RequestContext) -> RequestOutcome:
-    """Serve TxnOffsetCommit: offsets that count when the transaction of their producer is committed."""
+    """Serve TxnOffsetCommit: the offsets take effect when their producer's transaction commits."""
     wanted, errors = _commits(node, request, call, epochs=call.version >= 2)
 
     def told(error: ErrorCode) -> TxnOffsetCommitResponse:
@@ -238,7 +238,7 @@ def txn_offset_commit(node: BrokerNode, request: TxnOffsetCommitRequest, call: R
 def _verify_in_transaction(
     node: BrokerNode, home: CoordinatorPartition, request: TxnOffsetCommitRequest, call: RequestContext
 ) -> ErrorCode | None:
-    """What the coordinator of the transaction says of the group's offsets; None: its replicas are not that far."""
+    """Ask the transaction coordinator about the offsets partition; None while its state is not replicated."""
     who = TransactionOwner(request.producer_id, request.producer_epoch)
     known = home.partition.log.producers.get(who.producer_id)
     if known is not None and who.epoch < known.epoch:
@@ -257,7 +257,7 @@ def _verify_in_transaction(
 
 
 def offset_fetch(node: BrokerNode, request: OffsetFetchRequest, call: RequestContext) -> RequestOutcome:
-    """Serve OffsetFetch: -1 where nothing was committed."""
+    """Serve OffsetFetch; a partition without a committed offset gets -1."""
     stable = call.version >= STABLE and request.require_stable
     if call.version >= MANY_GROUPS:
         return ImmediateResponse(
@@ -313,7 +313,7 @@ def _group(
 def _fetch_offsets(
     node: BrokerNode, group: str, wanted: dict[str, list[int]] | None, call: RequestContext, *, stable: bool
 ) -> tuple[ErrorCode, dict[str, list[OffsetFetchResult]]]:
-    """What is answered by topic; `wanted` None means all that the group ever committed."""
+    """Return the results by topic; with `wanted` None, those of every partition that the group committed."""
     home = _group_coordinator_partition(node, OFFSET_FETCH_KEY, group, call, operation=AclOperation.DESCRIBE)
     if isinstance(home, ErrorCode):
         return home, {}
@@ -345,7 +345,7 @@ def _fetch_offset(
 
 
 def expire_offsets(node: BrokerNode, moment: BrokerTime) -> None:
-    """Forget offsets of groups without members: by their own commit, or all together by when the last member left."""
+    """Expire offsets of groups without members, by the time the last member left or else of their own commit."""
     for index, place, committed in list(node.groups.all()):
         group = node.groups.group(index, place.group)
         if group is not None and group.members:

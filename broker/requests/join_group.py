@@ -1,4 +1,4 @@
-"""Requests of consumers that share partitions: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""Requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ HEARTBEAT_KEY: Final = 12
 LEAVE_KEY: Final = 13
 SYNC_KEY: Final = 14
 NAMED_FIRST: Final = 4
-"""First JoinGroup version whose consumers are given a name and asked to come back with it (KIP-394)."""
+"""First JoinGroup version in which a consumer gets a member id and must rejoin with it (KIP-394)."""
 
 BY_SEVERAL: Final = 3
-"""First LeaveGroup version that names several members."""
+"""First LeaveGroup version with several members."""
 
 SESSION_MS_MIN: Final = 1_000
 SESSION_MS_MAX: Final = 1_800_000
@@ -65,7 +65,7 @@ def _group(
 
 
 def join(node: BrokerNode, request: JoinGroupRequest, call: RequestContext, pending: object) -> RequestOutcome:
-    """Serve JoinGroup: it waits until all members asked, or the time for that is up."""
+    """Serve JoinGroup: the response waits until all members have joined, or for the rebalance timeout."""
     group = _group(node, JOIN_KEY, request.group_id, call, create=True)
     if isinstance(group, ErrorCode):
         return ImmediateResponse(_join_error(group, request.member_id))
@@ -90,7 +90,7 @@ def join(node: BrokerNode, request: JoinGroupRequest, call: RequestContext, pend
 
 
 def _check_join(group: ClassicGroup, request: JoinGroupRequest, call: RequestContext) -> tuple[ErrorCode, str]:
-    """Whether a consumer may join, and under which name."""
+    """Return an error or NONE, and the member id under which the consumer joins."""
     name, instance = request.member_id, request.group_instance_id if call.version >= 5 else None
     if not SESSION_MS_MIN <= request.session_timeout_ms <= SESSION_MS_MAX:
         return ErrorCode.INVALID_SESSION_TIMEOUT, name
@@ -145,7 +145,7 @@ def _join_error(error: ErrorCode, name: str) -> ApiMessage:
 
 
 def sync(node: BrokerNode, request: SyncGroupRequest, call: RequestContext) -> RequestOutcome:
-    """Serve SyncGroup: the leader says who gets what, the others wait for that."""
+    """Serve SyncGroup: the leader sends the assignments, the other members wait for them."""
     group = _group(node, SYNC_KEY, request.group_id, call)
     if isinstance(group, ErrorCode):
         return ImmediateResponse(_sync_error(group))
@@ -189,10 +189,10 @@ def heartbeat(node: BrokerNode, request: HeartbeatRequest, call: RequestContext)
 
 
 def leave(node: BrokerNode, request: LeaveGroupRequest, call: RequestContext) -> RequestOutcome:
-    """Serve LeaveGroup, of one member or of several."""
+    """Serve LeaveGroup, for one member or several."""
     group = _group(node, LEAVE_KEY, request.group_id, call)
     if group is ErrorCode.UNKNOWN_MEMBER_ID:
-        group = ClassicGroup()  # nobody was ever in it
+        group = ClassicGroup()  # the group never had members
     if isinstance(group, ErrorCode):
         return ImmediateResponse(LeaveGroupResponse(error_code=group, members=[]))
     if call.version < BY_SEVERAL:

@@ -1,4 +1,4 @@
-"""Questions about the cluster: versions, nodes and topics, producer ids, coordinators."""
+"""Cluster requests: Metadata, DescribeCluster, InitProducerId and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .transactions import INIT_PRODUCER_ID_KEY, init_transactional, is_authorize
 
 METADATA_KEY: Final = 3
 NULL_NAMES: Final = 12
-"""First Metadata version whose answers may leave a topic's name out."""
+"""First Metadata version whose responses may omit a topic's name."""
 
 FIND_COORDINATOR_KEY: Final = 10
 MANY_KEYS: Final = 4
-"""First FindCoordinator version that asks for several keys."""
+"""First FindCoordinator version with several keys."""
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -37,7 +37,7 @@ _Coordinator: TypeAlias = FindCoordinatorResponse.Coordinator
 
 
 def metadata(node: BrokerNode, request: MetadataRequest, call: RequestContext) -> RequestOutcome:
-    """Serve Metadata: by name, by topic id, or all topics that the client may know of."""
+    """Serve Metadata: by name, by topic id, or for all topics that the client may describe."""
     version = call.version
     live = set(node.metadata_cache.live())
     if request.topics is None or (version == 0 and not request.topics):
@@ -53,7 +53,7 @@ def metadata(node: BrokerNode, request: MetadataRequest, call: RequestContext) -
                 if peer.node_id in live
             ],
             cluster_id=node.cluster_id,
-            # Every node can make topics, so each names itself: that one is up for sure.
+            # Every node can create topics, so each names itself, which is certainly up.
             controller_id=node.node_id,
             topics=answers,
         )
@@ -134,7 +134,7 @@ def describe_cluster(node: BrokerNode, _request: DescribeClusterRequest) -> Requ
 
 
 def init_producer_id(node: BrokerNode, request: InitProducerIdRequest, call: RequestContext) -> RequestOutcome:
-    """Serve InitProducerId; without a transactional id it is always a new id with epoch 0."""
+    """Serve InitProducerId; without a transactional id return a new producer id with epoch 0."""
     if request.transactional_id is not None:
         return init_transactional(node, request, call)
     error = ErrorCode.NONE
@@ -154,7 +154,7 @@ def init_producer_id(node: BrokerNode, request: InitProducerIdRequest, call: Req
 
 
 def find_coordinator(node: BrokerNode, request: FindCoordinatorRequest, call: RequestContext) -> RequestOutcome:
-    """Serve FindCoordinator: the leader of the partition of an internal topic that a key falls to."""
+    """Serve FindCoordinator: return the leader of the internal topic's partition for a key."""
     if call.version >= MANY_KEYS:
         found = [_coordinator(node, key, request.key_type, call) for key in request.coordinator_keys]
         return ImmediateResponse(FindCoordinatorResponse(coordinators=found))
@@ -182,7 +182,7 @@ def _coordinator(node: BrokerNode, key: str, kind: int, call: RequestContext) ->
 
 
 def _coordinator_error(node: BrokerNode, key: str, kind: int, call: RequestContext) -> tuple[ErrorCode, str]:
-    """Why a coordinator is not looked for, or NONE."""
+    """Return why the broker does not look up the coordinator (error and text), or NONE."""
     fault = node.faults.for_partition(FIND_COORDINATOR_KEY, key, -1)
     if fault is not None:
         return fault.error, "on command"

@@ -1,4 +1,4 @@
-"""Produce: check a batch, ask the log what to do with it, write it, wait for its replicas, and say where it lies."""
+"""Produce: validate batches, append them, wait for their replicas, and respond with their offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BY_ID: Final = 13
 ZSTD: Final = 7
 HINTS: Final = 10
 ALL: Final = -1
-"""`acks` of a request that is answered when all in-sync replicas have it."""
+"""`acks` of a request whose response waits for all in-sync replicas."""
 
 NO_TRANSACTIONAL_ID: Final = AppendRejection(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right to the transactional id, or none is named"
@@ -45,17 +45,17 @@ _Part: TypeAlias = ProduceRequest.TopicProduceData.PartitionProduceData
 
 
 class ProducePartitionStatus(NamedTuple):
-    """A batch in the log, new or not, whose replicas the answer waits for."""
+    """A batch in the log, new or duplicate, whose replication the response waits for."""
 
     answer: _PartitionAnswer
     topic: BrokerTopic
     end_offset: int
-    """What the high watermark must reach."""
+    """Offset that the high watermark must reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedProduce:
-    """A request whose batches are in the log and whose answer waits."""
+    """A request whose batches are in the log and whose response waits."""
 
     answers: list[_TopicAnswer]
     waiting: list[ProducePartitionStatus]
@@ -63,7 +63,7 @@ class DelayedProduce:
 
 
 def produce(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> RequestOutcome:
-    """Serve a Produce request; with `acks` 0 there is no answer, and an error closes the connection."""
+    """Serve Produce; with `acks` 0 there is no response, and an error closes the connection."""
     named = Counter(
         (entry.name, entry.topic_id, part.index) for entry in request.topic_data for part in entry.partition_data
     )
@@ -95,7 +95,7 @@ def produce(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> 
 
 
 def _writable(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> dict[Key, bytes]:
-    """What a request has for partitions of which the coordinator of its transaction may be asked, by topic and index."""
+    """Return the data, by topic and index, of the partitions to verify with the transaction coordinator."""
     if request.transactional_id is None or not is_write_authorized(node, request, call):
         return {}
     found: dict[Key, bytes] = {}
@@ -111,7 +111,7 @@ def _writable(node: BrokerNode, request: ProduceRequest, call: RequestContext) -
 def try_complete_produce(
     node: BrokerNode, request: ProduceRequest, call: RequestContext, written: DelayedProduce
 ) -> RequestOutcome:
-    """Answer when every batch is where it must be, or cannot get there any more, or the time is up."""
+    """Respond when every batch is replicated or can no longer be, or on timeout."""
     deadline = call.arrived + max(request.timeout_ms, 0) / 1000
     left = [expected for expected in written.waiting if not _is_complete(node, expected, call.version)]
     if left and call.moment.now < deadline:
@@ -126,7 +126,7 @@ def try_complete_produce(
 
 
 def _is_complete(node: BrokerNode, expected: ProducePartitionStatus, version: int) -> bool:
-    """Whether a batch needs no more waiting; its answer then says how it went, with its offset in every case."""
+    """Return whether a batch needs no more waiting; its response then has the result, always with its offset."""
     answer = expected.answer
     known = node.topic_by_id(expected.topic.id)
     found = ErrorCode.NOT_LEADER_OR_FOLLOWER if known is None else node.partition(known, answer.index)
@@ -167,7 +167,7 @@ def _partition(
     by_id = call.version >= BY_ID
     topic = node.topic_by_id(entry.topic_id) if by_id else node.topic(entry.name)
     name = entry.name if topic is None else topic.name
-    # Without a name there is nothing that a right could be missing for.
+    # Without a name there is no topic to authorize.
     if name and not node.authorizer.is_allowed(call.client_id, AclOperation.WRITE, AclResourceType.TOPIC, name):
         return _rejected(part.index, AppendRejection(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to write"))
     if topic is None:
@@ -203,7 +203,7 @@ def _data(part: _Part) -> bytes:
 def _append(
     node: BrokerNode, partition: BrokerPartition, part: _Part, *, acks: int, call: RequestContext
 ) -> _PartitionAnswer | ProducePartitionStatus:
-    """Check and append one batch; in this order, so that a batch that is in the log can be refused all the same."""
+    """Validate and append one batch. The checks come first, so that they can reject even a batch already in the log."""
     index = part.index
     if acks == ALL and len(partition.placement.in_sync) < partition.min_in_sync:
         few = AppendRejection(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync", has_log_start_offset=True)
@@ -248,7 +248,7 @@ def _not_leader(node: BrokerNode, topic: BrokerTopic, index: int, error: ErrorCo
 
 
 def _hint(node: BrokerNode, topic: BrokerTopic, answer: _PartitionAnswer) -> None:
-    """Say who leads, as far as this node knows."""
+    """Add the leader that this node knows to the response."""
     placement = node.metadata_cache.placement(topic, answer.index)
     answer.current_leader = _PartitionAnswer.LeaderIdAndEpoch(leader_id=placement.leader, leader_epoch=placement.epoch)
 

@@ -1,4 +1,4 @@
-"""Requests about transactions, for the coordinator: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and questions."""
+"""Transaction coordinator requests: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, describe and list."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ ADD_OFFSETS_KEY: Final = 25
 END_TXN_KEY: Final = 26
 INIT_PRODUCER_ID_KEY: Final = 22
 PRODUCER_FENCED_FROM: Final = {22: 4, 24: 2, 25: 2, 26: 2}
-"""First versions that know PRODUCER_FENCED; earlier ones are told INVALID_PRODUCER_EPOCH."""
+"""First versions with PRODUCER_FENCED; earlier versions get INVALID_PRODUCER_EPOCH."""
 
 BUMPING_END: Final = 5
-"""First EndTxn version that gives the producer its next epoch."""
+"""First EndTxn version that returns the producer's next epoch."""
 
 _Topic: TypeAlias = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _Part: TypeAlias = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
@@ -49,13 +49,13 @@ ErrorResponseFactory = Callable[[ErrorCode], ApiMessage]
 
 
 def _error_for_version(api: int, version: int, error: ErrorCode) -> ErrorCode:
-    """An error by the name that a version of an API has for it."""
+    """Return the error code that this version of an API uses for `error`."""
     old = error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM.get(api, 0)
     return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
 
 
 def is_authorized(node: BrokerNode, call: RequestContext, operation: AclOperation, transactional_id: str) -> bool:
-    """Whether a client may do this with a transactional id."""
+    """Return whether a client may perform an operation on a transactional id."""
     return node.authorizer.is_allowed(call.client_id, operation, AclResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
@@ -66,7 +66,7 @@ def _answer(
     told: ErrorResponseFactory,
     done: Callable[[TransactionMetadata], ApiMessage],
 ) -> RequestOutcome:
-    """Answer when what was written is on the replicas; `done` is the answer that tells of it."""
+    """Respond once the written state is replicated; `done` builds the success response, `told` the error."""
     match found:
         case StoredTransaction(known, home, end_offset):
             return try_complete_write(node, call, DelayedWrite(done(known), home, end_offset, told))
@@ -79,7 +79,7 @@ def _answer(
 
 
 def _request_error(node: BrokerNode, api: int, transactional_id: str, call: RequestContext) -> ErrorCode:
-    """Why a request is not looked at any further, or NONE."""
+    """Return why a request is rejected at once, or NONE."""
     fault = node.faults.for_partition(api, transactional_id, -1)
     if fault is not None and not fault.applied:
         return fault.error
@@ -89,7 +89,7 @@ def _request_error(node: BrokerNode, api: int, transactional_id: str, call: Requ
 
 
 def init_transactional(node: BrokerNode, request: InitProducerIdRequest, call: RequestContext) -> RequestOutcome:
-    """Serve InitProducerId with a transactional id: end what is open, and give the next epoch (KIP-98, KIP-360)."""
+    """Serve InitProducerId with a transactional id: abort any open transaction, bump the epoch (KIP-98, KIP-360)."""
 
     def told(error: ErrorCode) -> ApiMessage:
         named = _error_for_version(INIT_PRODUCER_ID_KEY, call.version, error)
@@ -121,7 +121,7 @@ def init_transactional(node: BrokerNode, request: InitProducerIdRequest, call: R
 
 
 def add_partitions(node: BrokerNode, request: AddPartitionsToTxnRequest, call: RequestContext) -> RequestOutcome:
-    """Serve AddPartitionsToTxn of clients (versions up to 3): all partitions or none."""
+    """Serve AddPartitionsToTxn from clients (versions up to 3): add all partitions or none."""
     name = request.v3_and_below_transactional_id
     keys = [(entry.name, index) for entry in request.v3_and_below_topics for index in entry.partitions]
 
@@ -144,7 +144,7 @@ def add_partitions(node: BrokerNode, request: AddPartitionsToTxnRequest, call: R
 
 
 def _partition_error(node: BrokerNode, key: Key, call: RequestContext) -> ErrorCode:
-    """Why a partition cannot be in a transaction, or NONE."""
+    """Return why a partition cannot be in a transaction, or NONE."""
     fault = node.faults.for_partition(ADD_PARTITIONS_KEY, *key)
     if fault is not None:
         return fault.error
@@ -171,7 +171,7 @@ def _add_partitions_response(errors: dict[Key, ErrorCode]) -> ApiMessage:
 
 
 def add_offsets(node: BrokerNode, request: AddOffsetsToTxnRequest, call: RequestContext) -> RequestOutcome:
-    """Serve AddOffsetsToTxn: the group's offsets become part of the transaction (version 1 of the protocol)."""
+    """Serve AddOffsetsToTxn: add the group's offsets partition to the transaction (protocol version 1)."""
 
     def told(error: ErrorCode) -> ApiMessage:
         return AddOffsetsToTxnResponse(error_code=_error_for_version(ADD_OFFSETS_KEY, call.version, error))
@@ -191,7 +191,7 @@ def add_offsets(node: BrokerNode, request: AddOffsetsToTxnRequest, call: Request
 
 
 def end_transaction(node: BrokerNode, request: EndTxnRequest, call: RequestContext) -> RequestOutcome:
-    """Serve EndTxn: decide the outcome; from version 5 on the answer names who may go on."""
+    """Serve EndTxn: decide the outcome; from version 5 the response has the next producer id and epoch."""
 
     def told(error: ErrorCode) -> ApiMessage:
         return EndTxnResponse(error_code=_error_for_version(END_TXN_KEY, call.version, error))
@@ -257,7 +257,7 @@ def _described(node: BrokerNode, name: str, call: RequestContext) -> _State:
 
 
 def list_transactions(node: BrokerNode, request: ListTransactionsRequest, call: RequestContext) -> RequestOutcome:
-    """Serve ListTransactions: those that this node coordinates."""
+    """Serve ListTransactions for the transactions that this node coordinates."""
     names = {state.value for state in TransactionState}
     unknown = [name for name in request.state_filters if name not in names]
     found = [

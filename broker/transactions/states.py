@@ -1,7 +1,7 @@
-"""The coordinator's state of one transactional id, and how requests change it (KIP-98, KIP-360, KIP-588, KIP-890).
+"""The coordinator's state of one transactional id, and its transitions (KIP-98, KIP-360, KIP-588, KIP-890).
 
-Everything here is a rule: a state and a question give an error or the next state. Writing states down, copying them and
-acting on them is done elsewhere.
+The functions are pure: they take a state and a request and return an error or the next state. Other modules store and
+replicate states and act on them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..log.error_codes import ErrorCode
 NO_ID: Final = -1
 NO_EPOCH: Final = -1
 LAST_EPOCH: Final = 32_766
-"""An epoch from here on is used up: what follows is a new producer id. 32,767 is kept for the coordinator's own fencing."""
+"""At this epoch a producer id is exhausted; a new id follows. 32,767 is reserved for the coordinator's fencing."""
 
 Key = tuple[str, int]
 """Topic name and partition."""
 
 
 class TransactionState(Enum):
-    """By the names that DescribeTransactions tells."""
+    """States, with the names that DescribeTransactions reports."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -43,14 +43,14 @@ OUTCOME: Final = {
 
 
 class TransactionOwner(NamedTuple):
-    """A producer id and an epoch of it."""
+    """A producer id and epoch."""
 
     producer_id: int
     epoch: int
 
 
 class TransactionMetadata(NamedTuple):
-    """What is known of a transactional id."""
+    """The coordinator's state of a transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -58,54 +58,54 @@ class TransactionMetadata(NamedTuple):
     timeout_ms: int
     state: TransactionState
     updated_ms: int
-    """Time of day."""
+    """Time of day of the last change."""
 
     previous_id: int = NO_ID
-    """The producer id before this one, after the epochs of that one were used up."""
+    """The producer id before this one, whose epochs were exhausted."""
 
     last_epoch: int = NO_EPOCH
-    """The epoch before this one, if the producer asked for the change: it may ask again."""
+    """The epoch before this one, if the producer requested the bump: it may retry with it."""
 
     next_id: int = NO_ID
-    """The producer id that begins when the transaction that is being ended is complete (version 2)."""
+    """The producer id to use once the ending transaction is complete (version 2)."""
 
     partitions: frozenset[Key] = frozenset()
     started_ms: int = -1
     """Time of day of the first partition, or -1."""
 
     version: int = 1
-    """Of the protocol that ends the transaction: with 2 each end takes an epoch."""
+    """Version of the protocol that ends the transaction: with 2 each end bumps the epoch."""
 
     @property
     def epoch_exhausted(self) -> bool:
-        """Whether no epoch is left to be given."""
+        """Whether the producer id has no epoch left."""
         return self.epoch >= LAST_EPOCH
 
     @property
     def owner(self) -> TransactionOwner:
-        """Who may go on."""
+        """The producer id and epoch that may continue."""
         return TransactionOwner(self.producer_id, self.epoch)
 
     @property
     def next_owner(self) -> TransactionOwner:
-        """Who may go on when the transaction that is being ended is complete."""
+        """The producer id and epoch that may continue once the ending transaction is complete."""
         return self.owner if self.next_id == NO_ID else TransactionOwner(self.next_id, 0)
 
 
 TransitionResult = TransactionMetadata | ErrorCode
-"""The next state, or why there is none; NONE: what was asked for is so already."""
+"""The next state, or an error; NONE: the request is already fulfilled."""
 
 NewId = Callable[[], int | None]
 
 
 class FencingAbort(NamedTuple):
-    """An open transaction that must be aborted first, with an epoch that its producer does not have; then ask again."""
+    """An open transaction must be aborted first, with a fencing epoch; the producer then retries."""
 
     next: TransactionMetadata
 
 
 def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """A transactional id that nobody used before: its first InitProducerId makes the epoch 0."""
+    """Return the state of an unused transactional id; its first InitProducerId sets the epoch to 0."""
     return TransactionMetadata(transactional_id, producer_id, NO_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
 
 
@@ -118,7 +118,7 @@ def prepare_init_producer_id(
     *,
     remembers: bool = True,
 ) -> TransitionResult | FencingAbort:
-    """InitProducerId; `expected` is what the producer thinks it is (KIP-360). `remembers` as with `prepare_fence`."""
+    """Apply InitProducerId; `expected` is the producer's own identity (KIP-360). `remembers`: see `prepare_fence`."""
     if expected is not None and not _is_valid_producer(known, expected):
         return ErrorCode.PRODUCER_FENCED
     if known.state in PREPARED:
@@ -144,12 +144,12 @@ def prepare_init_producer_id(
         return fresh._replace(epoch=known.epoch + 1, last_epoch=NO_EPOCH)
     if known.epoch in {NO_EPOCH, expected.epoch}:
         return fresh._replace(epoch=known.epoch + 1, last_epoch=known.epoch)
-    # The same question again, after its answer was lost.
+    # A retry after the response was lost.
     return fresh if expected.epoch == known.last_epoch else ErrorCode.PRODUCER_FENCED
 
 
 def _is_valid_producer(known: TransactionMetadata, expected: TransactionOwner) -> bool:
-    """Whether a producer may be the one that is known: its epoch is looked at later."""
+    """Return whether the producer id fits the known one; the caller checks the epoch later."""
     renumbered = expected.producer_id == known.previous_id and expected.epoch >= LAST_EPOCH
     return known.epoch == NO_EPOCH or expected.producer_id == known.producer_id or renumbered
 
@@ -157,10 +157,11 @@ def _is_valid_producer(known: TransactionMetadata, expected: TransactionOwner) -
 def prepare_fence(
     known: TransactionMetadata, new_id: NewId, now_ms: int, *, remembers: bool = True
 ) -> TransactionMetadata | None:
-    """The coordinator's own end of an open transaction, for a successor or after its time-out; None: no new id can be had.
+    """Abort an open transaction with a fencing epoch, for a successor or after its timeout.
 
-    Brokers from 4.0 on remember the epoch: its producer may then ask for the next one by naming it, and gets the fencing one;
-    and if the fencing one is the last, they go over to a new producer id at once.
+    Return None if a new producer id is needed and none is left. Brokers from 4.0 on (`remembers`) keep the old epoch:
+    its producer may name it to request the next epoch, and gets the fencing one. If the fencing epoch is the last, they
+    switch to a new producer id at once.
     """
     last = known.epoch if remembers else NO_EPOCH
     next_id = new_id() if remembers and known.epoch_exhausted else NO_ID
@@ -180,7 +181,7 @@ def _check_owner(known: TransactionMetadata, who: TransactionOwner) -> ErrorCode
 def prepare_add_partitions(
     known: TransactionMetadata, who: TransactionOwner, partitions: frozenset[Key], version: int, now_ms: int
 ) -> TransitionResult:
-    """AddPartitionsToTxn, or what stands for it in a Produce or TxnOffsetCommit request of version 2."""
+    """Apply AddPartitionsToTxn, or its implicit form in a Produce or TxnOffsetCommit request of version 2."""
     error = _check_owner(known, who)
     if error is not ErrorCode.NONE:
         return error
@@ -201,7 +202,7 @@ def prepare_add_partitions(
 
 
 def verify_partition(known: TransactionMetadata, who: TransactionOwner, partition: Key) -> ErrorCode:
-    """Whether a partition is in the producer's open transaction (version 1, which adds partitions beforehand)."""
+    """Check that a partition is in the producer's open transaction (version 1 adds partitions beforehand)."""
     error = _check_owner(known, who)
     if error is not ErrorCode.NONE:
         return error
@@ -212,7 +213,7 @@ def verify_partition(known: TransactionMetadata, who: TransactionOwner, partitio
 
 
 def prepare_end(known: TransactionMetadata, who: TransactionOwner, *, commit: bool, now_ms: int) -> TransitionResult:
-    """EndTxn of version 1: identity and epoch stay."""
+    """Apply EndTxn of version 1: producer id and epoch stay."""
     error = _check_owner(known, who)
     if error is not ErrorCode.NONE:
         return error
@@ -231,7 +232,7 @@ def _check_already_ended(known: TransactionMetadata, *, commit: bool) -> ErrorCo
 def prepare_end_with_epoch_bump(
     known: TransactionMetadata, who: TransactionOwner, *, commit: bool, new_id: NewId, now_ms: int
 ) -> TransitionResult:
-    """EndTxn of version 2: the next transaction has the next epoch, or a new id; NONE tells that `known` is the answer again."""
+    """Apply EndTxn of version 2: bump the epoch or switch to a new id; NONE: a retry, `known` is the result."""
     renumbered = known.previous_id == who.producer_id and who.epoch == LAST_EPOCH and known.epoch == 0
     if known.producer_id != who.producer_id and not renumbered:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -260,7 +261,7 @@ def prepare_end_with_epoch_bump(
 
 
 def prepare_complete(known: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """All markers are written."""
+    """Return the state after all markers are written."""
     done = known._replace(
         state=TransactionState.COMPLETE_COMMIT
         if known.state is TransactionState.PREPARE_COMMIT
