@@ -1,1 +1,1 @@
-"""A small, strict Kafka broker for trying Penstock out and for its tests; never for production."""
+"""A small, strict Kafka broker for trials and tests of Penstock; never for production."""

@@ -21,7 +21,7 @@ WARNING: Final = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options."""
+    """Return the argument parser."""
     parser = argparse.ArgumentParser(prog="penstock.broker", description=WARNING)
     add = parser.add_argument
     _ = add("--node-id", type=int, default=0)
@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
 
     Raises:
         SettingsError: they are wrong.
-        SystemExit: argparse does not know them.
+        SystemExit: argparse rejects them.
     """
     given = parser().parse_args(arguments)
     try:

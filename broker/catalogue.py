@@ -1,10 +1,10 @@
-"""The list of topics: in memory for one node, or a folder that all nodes of a cluster share.
+"""The topic list: in memory for one node, or in a folder that all nodes of a cluster share.
 
     <folder>/lock       held (flock) while the list is changed
     <folder>/NAME@N.t   topic NAME in its incarnation N: {"partitions": 12, "settings": {"max.message.bytes": "1000"}}
     <folder>/NAME@N.d   it was deleted; the next topic of that name is incarnation N + 1
 
-A file is written beside its place and renamed into it, so a crash leaves at most a `.tmp` file that nobody reads.
+A file is written under another name and then renamed, so a crash leaves at most an unused `.tmp` file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .log.topics import BrokerTopic, check_settings
 TOPIC_SUFFIX: Final = ".t"
 DELETED_SUFFIX: Final = ".d"
 UNSETTLED_NS: Final = 100_000_000
-"""A folder changed so shortly before it was read may change again under the same time stamp."""
+"""If a folder changed less than this before a read, a later change may have the same timestamp."""
 
 Settings = tuple[tuple[str, str], ...]
 
 
 class MemoryCatalogue:
-    """The topics of a cluster of one node, forgotten at its end."""
+    """The topics of a cluster of one node, kept only in memory."""
 
     def __init__(self) -> None:
         self._topics: dict[str, BrokerTopic] = {}
@@ -37,7 +37,7 @@ class MemoryCatalogue:
         self._changed = True
 
     def changed(self) -> bool:
-        """Whether a topic was made, changed or deleted since the last call."""
+        """Return whether a topic was created, changed or deleted since the last call."""
         changed, self._changed = self._changed, False
         return changed
 
@@ -57,7 +57,7 @@ class MemoryCatalogue:
         return self._topics[name]
 
     def alter(self, topic: BrokerTopic, settings: Settings) -> bool:
-        """Give a topic other settings; False when it is gone."""
+        """Change the settings of a topic; False when it no longer exists."""
         if self._topics.get(topic.name, topic).id != topic.id or topic.name not in self._topics:
             return False
         self._topics[topic.name] = self._topics[topic.name]._replace(settings=settings)
@@ -65,7 +65,7 @@ class MemoryCatalogue:
         return True
 
     def delete(self, topic: BrokerTopic) -> bool:
-        """Remove a topic; False when it is gone."""
+        """Remove a topic; False when it no longer exists."""
         found = self._topics.get(topic.name)
         if found is None or found.id != topic.id:
             return False
@@ -78,10 +78,10 @@ class FolderCatalogue:
     """The topics of a cluster, in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Use `folder`, which is made if it is missing.
+        """Use `folder`, created if it is missing.
 
         Raises:
-            OSError: it cannot be made or read.
+            OSError: it cannot be created or read.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -89,13 +89,13 @@ class FolderCatalogue:
         self._stamp = -1
 
     def changed(self) -> bool:
-        """Whether the folder may hold something that the last `all` did not see."""
+        """Return whether the folder may have changed since the last `all`."""
         stamp = self._folder.stat().st_mtime_ns
         return stamp != self._stamp or self._read_at - stamp < UNSETTLED_NS
 
     def all(self) -> Sequence[BrokerTopic]:
         """Return the topics that exist."""
-        # The stamp is taken first: a change while reading is then seen as a later one.
+        # Read the timestamp first, so that a change during the read counts as a later one.
         self._stamp = self._folder.stat().st_mtime_ns
         self._read_at = time.time_ns()
         topics: list[BrokerTopic] = []
@@ -120,7 +120,7 @@ class FolderCatalogue:
             return topic
 
     def alter(self, topic: BrokerTopic, settings: Settings) -> bool:
-        """Give a topic other settings; False when it is gone."""
+        """Change the settings of a topic; False when it no longer exists."""
         with self._lock():
             if not self._path(topic).exists():
                 return False
@@ -128,7 +128,7 @@ class FolderCatalogue:
             return True
 
     def delete(self, topic: BrokerTopic) -> bool:
-        """Remove a topic; False when it is gone."""
+        """Remove a topic; False when it no longer exists."""
         with self._lock():
             path = self._path(topic)
             if not path.exists():
@@ -143,7 +143,7 @@ class FolderCatalogue:
         try:
             content = json.loads((self._folder / entry).read_text())
         except FileNotFoundError:
-            return None  # deleted since the folder was listed
+            return None  # deleted after the folder was listed
         name, _, life = entry.rpartition("@")
         settings = check_settings(content["settings"])
         return BrokerTopic(name, int(life.removesuffix(TOPIC_SUFFIX)), int(content["partitions"]), settings)

@@ -1,4 +1,4 @@
-"""One client connection: bytes in, whole requests out, answers back in order."""
+"""One client connection: splits input into requests and sends responses in order."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ LENGTH: Final = struct.Struct(">i")
 
 
 class OversizedError(Exception):
-    """A request claims a length that is not served."""
+    """A request has an unsupported length."""
 
 
 class AcceptedConnection:
-    """Requests of a client are served strictly one after the other: the next is taken when the last was answered."""
+    """A client connection that serves requests one by one: the next starts after the response to the last."""
 
     def __init__(self, sock: socket.socket, node_id: int, request_bytes_max: int, close_at: int | None = None) -> None:
-        """Serve `sock` for a node; close it when `close_at` bytes came."""
+        """Serve `sock` for a node; stop at `close_at` received bytes, where the server closes it."""
         self.sock = sock
         self.node_id = node_id
         self.muted_until = 0.0
-        """Nothing is read before this (seconds)."""
+        """No request is served before this (seconds)."""
 
         self.pending_request: ReceivedRequest | None = None
-        """A request that is not answered yet."""
+        """The request without a response yet."""
 
         self.deadline = 0.0
-        """When the waiting request must be answered, in seconds."""
+        """When the pending request must get its response (seconds)."""
 
         self.peer_closed = False
-        """The peer sends nothing more: the request that is served is finished, and one more."""
+        """The peer sends no more data; the server finishes the current request and at most one more."""
 
         self.closing = False
-        """Close when all is sent."""
+        """Close the connection once all output is sent."""
 
         self._max = request_bytes_max
         self._bytes_left = close_at
@@ -50,11 +50,11 @@ class AcceptedConnection:
 
     @property
     def unsent(self) -> bool:
-        """Whether the socket did not take all of the last answer."""
+        """Whether part of the last response is still unsent."""
         return bool(self._outbox)
 
     def receive(self) -> bool:
-        """Take what came; False when the client is gone.
+        """Read available bytes; return False when the client has closed.
 
         Raises:
             OSError: the connection broke.
@@ -67,11 +67,11 @@ class AcceptedConnection:
 
     @property
     def byte_limit_reached(self) -> bool:
-        """Whether as many bytes came as were to come."""
+        """Whether the connection has received `close_at` bytes."""
         return self._bytes_left == 0
 
     def next_request(self) -> bytes | None:
-        """Return the next whole request, without its length, or None while none is there.
+        """Return the next complete request, without its length, or None if there is none yet.
 
         Raises:
             OversizedError: the length is negative or above the limit.
@@ -89,11 +89,11 @@ class AcceptedConnection:
         return data
 
     def discard_input(self) -> None:
-        """Forget what came and was not served yet."""
+        """Discard received input that was not served yet."""
         self._inbox.clear()
 
     def send(self, data: bytes) -> None:
-        """Send an answer, or as much of it as fits now.
+        """Send a response, or as much of it as the socket accepts now.
 
         Raises:
             OSError: the connection broke.
@@ -102,7 +102,7 @@ class AcceptedConnection:
         self.flush()
 
     def flush(self) -> None:
-        """Send on.
+        """Send more of the unsent output.
 
         Raises:
             OSError: the connection broke.

@@ -1,4 +1,4 @@
-"""What a broker process serves: one node with single copies, or a whole cluster with replicas."""
+"""Hosts of a broker process: one node with single replicas, or a whole cluster with replicas."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from .requests.periodic_tasks import next_deadline, upkeep
 
 
 class Host(Protocol):
-    """Nodes behind the sockets of one process."""
+    """The nodes that one process serves."""
 
     @property
     def nodes(self) -> Sequence[int]:
-        """Their ids."""
+        """Ids of the nodes."""
         ...
 
     @property
     def changes(self) -> int:
-        """Moves when a request that waits may be done."""
+        """Increases when a delayed request may be complete."""
         ...
 
     def runs(self, node_id: int) -> bool:
-        """Whether a node has an open port."""
+        """Return whether a node has an open port."""
         ...
 
     def serves(self, node_id: int) -> bool:
-        """Whether a node looks at what comes in."""
+        """Return whether a node processes incoming requests."""
         ...
 
     def node(self, node_id: int) -> BrokerNode:
-        """A node that runs."""
+        """Return a running node."""
         ...
 
     def apply(self, node_id: int, request: ReceivedRequest, moment: BrokerTime) -> RequestReply | DelayedResponse:
-        """Serve a request on a node that runs and serves."""
+        """Serve a request on a node that `serves`."""
         ...
 
     def execute_command(self, line: bytes, moment: BrokerTime) -> bytes:
-        """Carry out a command and return the line that answers it."""
+        """Execute a command line and return the reply line."""
         ...
 
     def next_deadline(self) -> float:
-        """When `upkeep` has something to do (seconds)."""
+        """Return when `upkeep` next has something to do (seconds)."""
         ...
 
     def upkeep(self, moment: BrokerTime) -> None:
-        """Let the time do its work."""
+        """Run the tasks that are due."""
         ...
 
 
 class SingleNodeHost:
-    """A process that is one node; its end is the node's."""
+    """A process with a single node, which runs as long as the process."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -66,19 +66,19 @@ class SingleNodeHost:
 
     @property
     def changes(self) -> int:
-        """Moves with every append."""
+        """Increases with every append."""
         return self._node.changes
 
     def runs(self, node_id: int) -> bool:
-        """Always: it ends with the process."""
+        """Return True for the only node: it runs as long as the process."""
         return node_id == self._node.node_id
 
     def serves(self, node_id: int) -> bool:
-        """Always."""
+        """Return True for the only node."""
         return node_id == self._node.node_id
 
     def node(self, node_id: int) -> BrokerNode:
-        """The only node."""
+        """Return the only node."""
         assert node_id == self._node.node_id
         return self._node
 
@@ -87,20 +87,20 @@ class SingleNodeHost:
         return apply(self.node(node_id), request, moment)
 
     def execute_command(self, line: bytes, moment: BrokerTime) -> bytes:
-        """Carry out a command."""
+        """Execute a command."""
         return control.execute_on_node(self._node, line, moment)
 
     def next_deadline(self) -> float:
-        """When something is to be forgotten, ended or aborted (seconds)."""
+        """Return when state next expires or a transaction must be continued or aborted (seconds)."""
         return next_deadline(self._node, time.monotonic())
 
     def upkeep(self, moment: BrokerTime) -> None:
-        """Forget what is old, and go on with transactions."""
+        """Expire old state and continue transactions."""
         upkeep(self._node, moment)
 
 
 class ClusterHost:
-    """A process that is a whole cluster; its nodes end and begin by command."""
+    """A process with a whole cluster; commands stop and start its nodes."""
 
     def __init__(self, cluster: ReplicatedCluster) -> None:
         self._cluster = cluster
@@ -108,19 +108,19 @@ class ClusterHost:
 
     @property
     def changes(self) -> int:
-        """Moves with every append, decision and copy."""
+        """Increases with every append, decision and replication."""
         return self._cluster.changes
 
     def runs(self, node_id: int) -> bool:
-        """Whether a node was neither killed nor stopped."""
+        """Return whether a node is running, that is neither killed nor stopped."""
         return self._cluster.slots[node_id].node is not None
 
     def serves(self, node_id: int) -> bool:
-        """Whether a node is not paused, either."""
+        """Return whether a node is running and not paused."""
         return self._cluster.serves(node_id)
 
     def node(self, node_id: int) -> BrokerNode:
-        """A node that runs."""
+        """Return a running node."""
         return self._cluster.node(node_id)
 
     def apply(self, node_id: int, request: ReceivedRequest, moment: BrokerTime) -> RequestReply | DelayedResponse:
@@ -128,13 +128,13 @@ class ClusterHost:
         return self._cluster.apply(node_id, request, moment)
 
     def execute_command(self, line: bytes, moment: BrokerTime) -> bytes:
-        """Carry out a command."""
+        """Execute a command."""
         return control.execute_on_cluster(self._cluster, line, moment)
 
     def next_deadline(self) -> float:
-        """When the cluster looks at the clock next (seconds)."""
+        """Return when the cluster must run its next round (seconds)."""
         return self._cluster.next_deadline()
 
     def upkeep(self, moment: BrokerTime) -> None:
-        """Copy, end sessions, spread news."""
+        """Replicate, expire sessions and propagate metadata."""
         self._cluster.upkeep(moment)

@@ -1,4 +1,4 @@
-"""What a broker process is told when it starts."""
+"""Settings of a broker process, fixed at its start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that shall exist when the broker is ready."""
+    """A topic that the broker creates before it is ready."""
 
     name: str
     partitions: int
@@ -35,43 +35,43 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """One broker process."""
+    """Settings of one broker process."""
 
     node_id: int
     host: str
     port: int
-    """0: any free one, told in the line that says `ready`; for a cluster of one node."""
+    """0: any free port, reported in the `ready` line; only for a cluster of one node."""
 
     nodes: tuple[PeerNode, ...] = ()
-    """All nodes of the cluster, this one among them; empty: this one alone."""
+    """All nodes of the cluster, including this one; empty: only this one."""
 
     log_dir: Path | None = None
-    """Where the log is kept; None: in memory."""
+    """Folder of the logs; None: in memory."""
 
     catalogue_dir: Path | None = None
-    """Where the list of topics is kept, the same for all nodes; None: in `log_dir`, or in memory."""
+    """Folder of the topic list, the same for all nodes; None: in `log_dir`, or in memory."""
 
     topics: tuple[TopicSpec, ...] = ()
     limits: BrokerNodeLimits = field(default_factory=BrokerNodeLimits)
     cluster: int = 0
-    """Nodes with replicas in this one process, from `node_id` on, at neighbouring ports; 0: this is one node with single copies."""
+    """Number of nodes with replicas in this process, from `node_id`, at consecutive ports; 0: one node, no replicas."""
 
     timing: ClusterTiming = field(default_factory=ClusterTiming)
-    """Of a cluster."""
+    """Timing of a cluster with replicas."""
 
     request_bytes_max: int = REQUEST_BYTES_MAX
     control: bool = False
-    """Take commands for faults as lines of JSON on standard input, and end when it closes."""
+    """Accept fault commands as JSON lines on standard input, and exit when it closes."""
 
     ready_fd: int | None = None
-    """Descriptor that gets the line `ready`; None: standard output."""
+    """Descriptor for the `ready` line; None: standard output."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """Read `host:port`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
@@ -83,7 +83,7 @@ def parse_nodes(text: str) -> tuple[PeerNode, ...]:
     """Read `0@host:port,1@host:port`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
     """
     peers: list[PeerNode] = []
     for item in text.split(","):
@@ -98,7 +98,7 @@ def parse_topic(text: str) -> TopicSpec:
     """Read `name:partitions[:setting=value…]`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
     """
     name, *rest = text.split(":")
     if not name_is_legal(name) or not rest or not rest[0].isdecimal() or not 1 <= int(rest[0]) <= PARTITIONS_MAX:
@@ -112,7 +112,7 @@ def parse_topic(text: str) -> TopicSpec:
 
 
 def check(settings: BrokerSettings) -> None:
-    """See whether the settings fit together.
+    """Check that the settings fit together.
 
     Raises:
         SettingsError: they do not.

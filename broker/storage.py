@@ -1,12 +1,12 @@
-"""Logs in a folder, so that they outlive the process.
+"""Stores logs in a folder, so that they survive the process.
 
     <folder>/lock                     held (flock) by the process that uses the folder
     <folder>/start                    number of the last start of this node, in digits
-    <folder>/<topic id>/<index>.log   record batches, one behind the other, each beginning with its offset
+    <folder>/<topic id>/<index>.log   record batches, one after the other, each beginning with its offset
     <folder>/<topic id>/<index>.start offset before which everything was deleted, in digits; none: nothing was
 
-A batch is written with `write` before it is answered, and never synced: it survives `kill -9` of the broker, and not a power
-cut. A crash inside a write leaves a torn batch at the end, which is cut off when the log is loaded.
+The store writes a batch with `write` before the response and never syncs it: it survives `kill -9` of the broker, but
+not a power cut. A crash during a write leaves a torn batch at the end, which the next load cuts off.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ START_SUFFIX: Final = ".start"
 
 
 class FolderInUseError(Exception):
-    """Another process holds the log folder."""
+    """Another process uses the log folder."""
 
 
 class MemoryLogStore:
-    """Nothing is kept: the log is what the process holds."""
+    """A store that keeps nothing: logs exist only in memory."""
 
     def load(self, topic: BrokerTopic, partition: int) -> Sequence[bytes]:
         """Return no batches."""
@@ -57,13 +57,13 @@ class MemoryLogStore:
 
 
 class FolderLogStore:
-    """Logs of one node in a folder of its own."""
+    """The logs of one node, in its own folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Take `folder`, which is made if it is missing.
+        """Open and lock `folder`, created if it is missing.
 
         Raises:
-            FolderInUseError: another process has it.
+            FolderInUseError: another process uses it.
             OSError: it cannot be used.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class FolderLogStore:
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def next_start(self) -> int:
-        """Return a number that no earlier start in this folder got."""
+        """Return a start number that no earlier start in this folder used."""
         path = self._folder / "start"
         number = int(path.read_text()) + 1 if path.exists() else 0
         aside = path.with_suffix(".tmp")
@@ -86,7 +86,7 @@ class FolderLogStore:
         return number
 
     def load(self, topic: BrokerTopic, partition: int) -> Sequence[bytes]:
-        """Return the whole batches of a partition; what follows the last of them is cut off the file."""
+        """Return the complete batches of a partition; truncate the file after the last one."""
         path = self._path(topic, partition)
         if not path.exists():
             return []
@@ -97,10 +97,10 @@ class FolderLogStore:
         return batches
 
     def append(self, topic: BrokerTopic, partition: int, data: bytes) -> None:
-        """Write a batch behind the others.
+        """Append a batch to the log file.
 
         Raises:
-            OSError: it could not be written whole. The file may end in a torn batch: nothing may be appended after that.
+            OSError: the write failed. The file may end in a torn batch, so callers must not append again.
         """
         descriptor = self._descriptor(self._path(topic, partition))
         rest = memoryview(data)
@@ -108,15 +108,15 @@ class FolderLogStore:
             rest = rest[os.write(descriptor, rest) :]
 
     def start_offset(self, topic: BrokerTopic, partition: int) -> int:
-        """Where a log begins."""
+        """Return the start offset of a log."""
         path = self._path(topic, partition).with_suffix(START_SUFFIX)
         return int(path.read_text()) if path.exists() else 0
 
     def keep_start(self, topic: BrokerTopic, partition: int, offset: int) -> None:
-        """Write down where a log begins; the batches before it stay in their file, unread.
+        """Store the start offset of a log; earlier batches stay in the file.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the write failed.
         """
         path = self._path(topic, partition).with_suffix(START_SUFFIX)
         path.parent.mkdir(exist_ok=True)
@@ -132,7 +132,7 @@ class FolderLogStore:
         shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Close all files and let the folder go."""
+        """Close all files and release the folder."""
         while self._open:
             os.close(self._open.popitem()[1])
         os.close(self._lock)
@@ -153,7 +153,7 @@ class FolderLogStore:
 
 
 def whole_batches(content: bytes) -> tuple[list[bytes], int]:
-    """Return the batches of a log file up to the first that is torn or does not follow, and the bytes they take."""
+    """Return the batches of a log file before the first torn or non-consecutive one, and their size in bytes."""
     batches: list[bytes] = []
     at = 0
     expected: int | None = None

@@ -1,7 +1,7 @@
-"""Who may do what. Without authentication a client's id stands for its principal.
+"""Access control lists. Without authentication a client's id serves as its principal.
 
-Off at first: everybody may do everything. Once a rule is there, what no rule allows is forbidden, and what one denies is
-forbidden whatever others allow.
+Checks are off at first: every client may do everything. Once a rule is added, everything that no rule allows is
+forbidden, and a deny rule overrides all allow rules.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ ANY: Final = "*"
 
 
 class TooManyAclsError(ValueError):
-    """More rules than are kept."""
+    """Too many rules."""
 
 
 class AclOperation(Enum):
-    """What Kafka calls an operation, as far as it is looked at here."""
+    """Kafka's ACL operations that this broker checks."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -32,7 +32,7 @@ class AclOperation(Enum):
 
 
 class AclResourceType(Enum):
-    """What an operation is done to."""
+    """Type of the resource of an operation."""
 
     TOPIC = "TOPIC"
     CLUSTER = "CLUSTER"
@@ -41,7 +41,7 @@ class AclResourceType(Enum):
 
 
 DESCRIBED_BY: Final = frozenset({AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER})
-"""Whoever may do one of these may describe, too."""
+"""Each of these operations implies DESCRIBE."""
 
 CLUSTER_NAME: Final = "kafka-cluster"
 
@@ -50,20 +50,20 @@ class AclBinding(NamedTuple):
     """One rule."""
 
     client_id: str
-    """`*`: everybody."""
+    """`*`: every client."""
 
     operation: AclOperation
     resource: AclResourceType
     name: str = ANY
-    """`*`: all."""
+    """`*`: every resource."""
 
     prefix: bool = False
-    """`name` is the beginning of a name."""
+    """Whether `name` is a prefix."""
 
     deny: bool = False
 
     def matches(self, name: str) -> bool:
-        """Whether the rule means this resource."""
+        """Return whether the rule applies to this resource."""
         return self.name in {ANY, name} or (self.prefix and name.startswith(self.name))
 
 
@@ -75,10 +75,10 @@ class Authorizer:
         self._checking = False
 
     def add(self, grant: AclBinding) -> None:
-        """Add a rule; from now on what is not allowed is forbidden.
+        """Add a rule; from now on everything that is not allowed is forbidden.
 
         Raises:
-            TooManyGrantsError: `RULES_MAX` are there already.
+            TooManyAclsError: there are already `RULES_MAX` rules.
         """
         if len(self._grants) >= RULES_MAX:
             raise TooManyAclsError(f"{RULES_MAX} rules are there already")
@@ -86,7 +86,7 @@ class Authorizer:
         self._checking = True
 
     def remove(self, grant: AclBinding) -> None:
-        """Take a rule away, if it is there; nothing is allowed by that."""
+        """Remove a rule if it exists; checks stay on even without rules."""
         self._grants = [one for one in self._grants if one != grant]
 
     def clear(self) -> None:
@@ -97,7 +97,7 @@ class Authorizer:
     def is_allowed(
         self, client_id: str, operation: AclOperation, resource: AclResourceType, name: str = CLUSTER_NAME
     ) -> bool:
-        """Whether a client may do this."""
+        """Return whether a client may perform an operation on a resource."""
         if not self._checking:
             return True
         rules = [one for one in self._of(client_id, resource) if one.matches(name)]
@@ -107,7 +107,7 @@ class Authorizer:
         return any(not one.deny and one.operation in enough for one in rules)
 
     def may_produce_idempotently(self, client_id: str) -> bool:
-        """Whether a client gets a producer id: by a right of its own, or because it may write to any topic, even one to come."""
+        """Return whether a client may get a producer id: by IDEMPOTENT_WRITE, or by WRITE on any (future) topic."""
         if self.is_allowed(client_id, AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER):
             return True
         writes = [one for one in self._of(client_id, AclResourceType.TOPIC) if one.operation is AclOperation.WRITE]
@@ -119,7 +119,7 @@ class Authorizer:
 
 
 def _covers(denial: AclBinding, grant: AclBinding) -> bool:
-    """Whether a denial leaves nothing of what a rule allows."""
+    """Return whether a deny rule covers everything that an allow rule allows."""
     if denial.name == ANY:
         return True
     if grant.name == ANY or (grant.prefix and not denial.prefix):

@@ -78,7 +78,7 @@ class CloseAt:
 
 
 class MarkerFault(Enum):
-    """What happens to a transaction marker in a partition."""
+    """Fault of a transaction marker in a partition."""
 
     HOLD = "hold"
     """It is not written until the rule is removed."""

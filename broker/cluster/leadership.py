@@ -1,4 +1,4 @@
-"""Which node leads a partition, in which epoch, and where its replicas are."""
+"""Leader, leader epoch and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ NO_LEADER: Final = -1
 
 
 class ReplicaPlacement(NamedTuple):
-    """What is decided about one partition."""
+    """Leader and replicas of one partition, as the controller decided."""
 
     leader: int
     """A node id, or -1."""
 
     epoch: int
-    """Goes up whenever the leader changes."""
+    """Leader epoch; increases whenever the leader changes."""
 
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
 
 
 class BrokerMetadataCache(Protocol):
-    """What one node knows of the decisions; it may be old."""
+    """The cluster metadata that one node knows; it may be outdated."""
 
     replicas_max: int
-    """Nodes there are to put replicas on."""
+    """Number of nodes that can hold replicas."""
 
     def placement(self, topic: BrokerTopic, index: int) -> ReplicaPlacement:
-        """The newest decision that was heard of."""
+        """Return the newest placement that this node knows."""
         ...
 
     def live(self) -> Sequence[int]:
-        """Nodes that clients may be sent to."""
+        """Return the live nodes, which clients may use."""
         ...
 
 
 class StaticBrokerMetadata:
-    """One replica of every partition, on a node that follows from the topic's name, for ever."""
+    """Metadata with one replica per partition, on a fixed node derived from the topic's name and the partition."""
 
     replicas_max = 1
 
@@ -49,10 +49,10 @@ class StaticBrokerMetadata:
         self._nodes = nodes
 
     def placement(self, topic: BrokerTopic, index: int) -> ReplicaPlacement:
-        """The only decision there ever is."""
+        """Return the fixed placement of a partition."""
         node = self._nodes[leader_index(topic.name, index, len(self._nodes))]
         return ReplicaPlacement(node, FIRST_EPOCH, (node,), (node,))
 
     def live(self) -> Sequence[int]:
-        """All nodes: each knows itself only."""
+        """Return all nodes: a node knows only its own state."""
         return self._nodes

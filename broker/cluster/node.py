@@ -78,7 +78,7 @@ class BrokerNodeLimits(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerPartition:
-    """A replica on this node, and what the node knows of the other replicas."""
+    """A replica on this node, and the node's knowledge of the other replicas."""
 
     topic: BrokerTopic
     rules: TopicRules
@@ -205,7 +205,7 @@ class BrokerNode:
         self.changes += 1
 
     def _apply_placement(self, topic: BrokerTopic, index: int, moment: BrokerTime) -> None:
-        """Hold or drop this node's replica as its placement says, and take the role of leader or follower."""
+        """Hold or drop this node's replica according to its placement; become leader or follower if that changed."""
         placement = self.metadata_cache.placement(topic, index)
         key = (topic.id, index)
         if self.node_id not in placement.replicas:
@@ -226,7 +226,7 @@ class BrokerNode:
             known.advance_high_watermark()
 
     def _become_leader_or_follower(self, partition: BrokerPartition, index: int, moment: BrokerTime) -> None:
-        """Become leader or follower, as the placement says."""
+        """Become leader or follower, according to the placement."""
         leads = partition.placement.leader == self.node_id
         partition.needs_truncation = not leads
         partition.replica_end_offsets.clear()

@@ -1,7 +1,7 @@
-"""Nulls in a decoded request where the protocol has none.
+"""Detects nulls in a decoded request where the protocol allows none.
 
-kafka-python decodes a null array, string or byte field as None whether the schema allows it or not. The code that serves a
-request relies on the schema, so what does not keep to it is refused before.
+kafka-python decodes a null array, string or byte field as None whether the schema allows it or not. The code that
+serves a request relies on the schema, so the broker rejects violations first.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ FOR_EVER = 32_767
 
 
 class MisplacedNullError(ValueError):
-    """A field is null that may not be."""
+    """A field is null that must not be."""
 
 
 class Field(NamedTuple):
-    """A field as a version of a request has it."""
+    """A field in one version of a request."""
 
     attribute: str
     nullable: bool
@@ -29,14 +29,14 @@ class Field(NamedTuple):
 
 
 _PLANS: Final[dict[tuple[str, int], tuple[Field, ...]]] = {}
-"""As many as there are versions offered."""
+"""Cache with at most one entry per supported version."""
 
 
 def check_nulls(message: ApiMessage, version: int) -> None:
-    """See that a request is null only where its version may be.
+    """Check that a request has nulls only where its version allows them.
 
     Raises:
-        MisplacedNullError: it is null elsewhere.
+        MisplacedNullError: another field is null.
     """
     _check(message, plan(type(message), version))
 
@@ -57,7 +57,7 @@ def _check(struct: object, fields: tuple[Field, ...]) -> None:
 
 
 def plan(kind: type[ApiMessage], version: int) -> tuple[Field, ...]:
-    """The fields of a request of this version, from kafka-python's copy of Kafka's own schema."""
+    """Return the fields of a request version, from kafka-python's copy of Kafka's schema."""
     key = (kind.__name__, version)
     if key not in _PLANS:
         _PLANS[key] = _fields(cast("dict[str, object]", kind.json), version)
@@ -80,7 +80,7 @@ def _fields(schema: dict[str, object], version: int) -> tuple[Field, ...]:
 
 
 def _has(field: dict[str, object], key: str, version: int) -> bool:
-    """Whether a version lies in a range like `3`, `3-5`, `3+` or `none`."""
+    """Return whether a version is in a range like `3`, `3-5`, `3+` or `none`."""
     text = str(field.get(key, "none"))
     if text == "none":
         return False

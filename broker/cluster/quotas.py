@@ -1,4 +1,4 @@
-"""Clients that are slowed down: they are answered at once, told for how long, and not listened to until then."""
+"""Client quotas: a throttled client gets its response and throttle time at once, and is muted for that time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Final
 
 THROTTLE_S_MAX: Final = 1.0
-"""Longest pause that one answer tells: what is over goes into the next (Kafka: one quota window)."""
+"""Longest throttle time of one response; the excess counts for the next (Kafka: one quota window)."""
 
 
 class QuotaError(ValueError):
-    """A quota that cannot be."""
+    """An invalid quota."""
 
 
 @dataclass(slots=True)
 class Quota:
-    """A bucket that fills with what a client sends and leaks at its rate."""
+    """A leaky bucket: the bytes of a client fill it, and it drains at the client's rate."""
 
     bytes_per_s: float
     level: float = 0.0
@@ -23,13 +23,13 @@ class Quota:
 
 
 class Quotas:
-    """Rates by client id; a client without one is never slowed down."""
+    """Rates by client id; a client without a rate is never throttled."""
 
     def __init__(self) -> None:
         self._quotas: dict[str, Quota] = {}
 
     def set(self, client_id: str, bytes_per_s: float | None) -> None:
-        """Give a client a rate, or take it away.
+        """Set the rate of a client; None removes it.
 
         Raises:
             QuotaError: the rate is not above zero.
@@ -42,12 +42,12 @@ class Quotas:
         self._quotas[client_id] = Quota(bytes_per_s)
 
     def throttle_s(self, client_id: str, size: int, now: float) -> float:
-        """Count `size` bytes of a Produce request, refused ones too, and return for how long to pause (seconds)."""
+        """Count the `size` bytes of a Produce request, even if rejected; return the throttle time (seconds)."""
         quota = self._quotas.get(client_id)
         if quota is None:
             return 0.0
         leaked = (now - quota.at) * quota.bytes_per_s
-        # One second's worth passes without a pause.
+        # The bytes of one second pass without throttling.
         quota.level = max(0.0, quota.level - leaked) + size
         quota.at = now
         over = quota.level - quota.bytes_per_s

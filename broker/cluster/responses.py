@@ -1,4 +1,4 @@
-"""What a request comes with beside its fields, and what becomes of it."""
+"""Context of a request, and the possible outcomes of serving it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..log.ports import BrokerTime
 
 
 class RequestContext(NamedTuple):
-    """Who asks, how, and when."""
+    """API version, client and time of a request."""
 
     version: int
     client_id: str
@@ -21,23 +21,23 @@ class RequestContext(NamedTuple):
 
 
 class ImmediateResponse(NamedTuple):
-    """Send this."""
+    """Send this response."""
 
     response: ApiMessage
     mute_s: float = 0.0
-    """Take nothing more from this connection for so long (seconds)."""
+    """Serve no more requests of this connection for this long (seconds)."""
 
 
 class NoResponse(NamedTuple):
-    """The client wants no answer."""
+    """The client expects no response."""
 
 
 class DelayedResponse(NamedTuple):
-    """Ask again when something changed, at the latest at `deadline` (seconds)."""
+    """Serve the request again when something changes, at the latest at `deadline` (seconds)."""
 
     deadline: float
     pending: object = None
-    """What was done already; it is given in again with the request. None: nothing was."""
+    """Progress to pass in with the request next time. None: no progress."""
 
 
 class CloseConnection(NamedTuple):

@@ -1,4 +1,4 @@
-"""A group of consumers that share partitions (the classic protocol): who is in it, in which generation, and who gets what."""
+"""A consumer group of the classic protocol: its members, generation and assignments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..log.error_codes import ErrorCode
 
 
 class GroupState(Enum):
-    """Where a group stands."""
+    """State of a group, by Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -23,7 +23,7 @@ class GroupMember:
 
     name: str
     instance: str | None
-    """Its own name, which outlives the process (KIP-345)."""
+    """Group instance id, which outlives the process (KIP-345)."""
 
     session_timeout_s: float
     rebalance_timeout_s: float
@@ -32,18 +32,18 @@ class GroupMember:
     """Seconds."""
 
     joined: bool = True
-    """Whether it asked to be in the next generation."""
+    """Whether it has joined the next generation."""
 
     assignment: bytes = b""
 
     def metadata(self, protocol: str) -> bytes:
-        """What it said for a protocol."""
+        """Return the metadata that the member sent for a protocol."""
         return dict(self.protocols).get(protocol, b"")
 
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """Members and what they agreed on."""
+    """The members of a group and the state of their rebalance."""
 
     state: GroupState = GroupState.EMPTY
     generation: int = 0
@@ -52,18 +52,18 @@ class ClassicGroup:
     leader: str = ""
     members: dict[str, GroupMember] = field(default_factory=dict)
     pending_members: set[str] = field(default_factory=set)
-    """Names that were given to consumers which have not come back with them yet (KIP-394)."""
+    """Member ids given to consumers that have not rejoined with them yet (KIP-394)."""
 
     deadline: float = 0.0
-    """Of the joining: who did not ask by then is out (seconds)."""
+    """End of the join phase: members that have not joined by then are removed (seconds)."""
 
     empty_since_ms: int | None = None
     """Time of day when the last member left."""
 
-    # Who is who
+    # Identity
 
     def validate_member(self, name: str, instance: str | None, generation: int | None = None) -> ErrorCode:
-        """Why a request is not one of a member of this generation, or NONE."""
+        """Return why a request is not from a member of this generation, or NONE."""
         holder = self.member_by_instance(instance)
         if holder is not None and holder.name != name:
             return ErrorCode.FENCED_INSTANCE_ID
@@ -73,11 +73,11 @@ class ClassicGroup:
         return ErrorCode.ILLEGAL_GENERATION if stale else ErrorCode.NONE
 
     def member_by_instance(self, instance: str | None) -> GroupMember | None:
-        """The member that has an instance's name."""
+        """Return the member with this group instance id."""
         return next((one for one in self.members.values() if instance is not None and one.instance == instance), None)
 
     def supports_protocols(self, protocol_type: str, protocols: list[tuple[str, bytes]]) -> bool:
-        """Whether a consumer speaks what all members speak."""
+        """Return whether a consumer shares the protocol type and a protocol with all members."""
         if not protocols or not protocol_type:
             return False
         if not self.members:
@@ -88,7 +88,7 @@ class ClassicGroup:
     # Joining
 
     def join(self, member: GroupMember, now: float) -> None:
-        """Take a consumer in, or let a member ask again."""
+        """Add a consumer, or let a member rejoin."""
         self.pending_members.discard(member.name)
         self.members[member.name] = member
         if self.state is not GroupState.PREPARING_REBALANCE:
@@ -96,14 +96,14 @@ class ClassicGroup:
         self.try_complete_join(now)
 
     def rebalance(self, now: float, *, but: str = "") -> None:
-        """Ask all members to join again."""
+        """Start a rebalance: all members but `but` must rejoin."""
         for one in self.members.values():
             one.joined = one.name == but
         self.state = GroupState.PREPARING_REBALANCE
         self.deadline = now + max((one.rebalance_timeout_s for one in self.members.values()), default=0.0)
 
     def try_complete_join(self, now: float) -> bool:
-        """Begin a generation if everybody asked for it, or the time is up; whether it began."""
+        """Start a generation if all members have joined or the deadline has passed; return whether it started."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             return False
         if now >= self.deadline:
@@ -122,13 +122,13 @@ class ClassicGroup:
         return True
 
     def _select_protocol(self) -> str:
-        """What most members like best of what all of them speak."""
+        """Return the protocol that most members prefer among those that all support."""
         common = set.intersection(*(set(dict(one.protocols)) for one in self.members.values()))
         votes = [next(name for name, _ in one.protocols if name in common) for one in self.members.values()]
         return max(sorted(common), key=votes.count)
 
     def assign(self, assignments: dict[str, bytes], now: float) -> None:
-        """Take what the leader decided."""
+        """Apply the leader's assignments."""
         for name, one in self.members.items():
             one.assignment = assignments.get(name, b"")
             one.last_heartbeat_at = now
@@ -137,7 +137,7 @@ class ClassicGroup:
     # Leaving
 
     def leave(self, name: str, now: float, wall_ms: int) -> None:
-        """Let a member go; the others share anew."""
+        """Remove a member; the others rebalance."""
         _ = self.members.pop(name, None)
         if not self.members:
             self.state = GroupState.EMPTY
@@ -150,7 +150,7 @@ class ClassicGroup:
             self.rebalance(now)
 
     def expire_members(self, now: float, wall_ms: int) -> bool:
-        """Let members go that were not heard of for too long; whether anything changed."""
+        """Remove members whose session has expired; return whether anything changed."""
         silent = [
             one.name
             for one in self.members.values()
@@ -162,7 +162,7 @@ class ClassicGroup:
         return self.try_complete_join(now) or bool(silent)
 
     def next_deadline(self) -> float | None:
-        """When `expire_members` may have something to do (seconds)."""
+        """Return when `expire_members` may have something to do (seconds), or None."""
         ends = [one.last_heartbeat_at + one.session_timeout_s for one in self.members.values()]
         if self.state is GroupState.PREPARING_REBALANCE:
             ends.append(self.deadline)

@@ -1,4 +1,4 @@
-"""What the coordinators of groups on this node know: committed offsets, and those that open transactions will commit."""
+"""State of the group coordinators on this node: groups, committed offsets, and offsets in open transactions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupTopicPartition(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """Up to where it is read."""
+    """An offset that a group committed for a partition."""
 
     offset: int
     leader_epoch: int
@@ -29,14 +29,14 @@ class CommittedOffset(NamedTuple):
     """Time of day of the commit."""
 
     log_offset: int = 0
-    """Where in the log: of two commits the later written counts, even if the earlier one was in a transaction and counts late."""
+    """Its offset in the log: of two commits the later written wins, even if a transaction applies the earlier late."""
 
 
 Offsets = dict[GroupTopicPartition, CommittedOffset]
 
 
 class _OffsetsPartition:
-    """What one partition of `__consumer_offsets` tells."""
+    """State in one partition of `__consumer_offsets`."""
 
     def __init__(self, ready_at: float) -> None:
         self.ready_at = ready_at
@@ -46,30 +46,30 @@ class _OffsetsPartition:
 
 
 class GroupTable:
-    """Offsets by place, partition by partition of `__consumer_offsets`, as far as this node leads them.
+    """Groups and offsets by partition of `__consumer_offsets`, for the partitions that this node leads.
 
-    Who is in a group is not written down: members join again when their coordinator is another one.
+    Group membership is not stored: members rejoin when their coordinator changes.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, _OffsetsPartition] = {}
 
     def load(self, index: int, batches: Iterable[bytes], ready_at: float) -> None:
-        """Take a partition over; nothing is told before `ready_at` (seconds)."""
+        """Take over a partition; it counts as loading until `ready_at` (seconds)."""
         self._known[index] = _OffsetsPartition(ready_at)
         for data in batches:
             self.replay(index, data)
 
     def unload(self, index: int) -> None:
-        """Leave a partition to another node."""
+        """Drop a partition that another node took over or that no longer exists."""
         _ = self._known.pop(index, None)
 
     def loading(self, index: int, now: float) -> bool:
-        """Whether it is too early to tell anything."""
+        """Return whether a partition is still loading."""
         return now < self._known[index].ready_at
 
     def replay(self, index: int, data: bytes) -> None:
-        """Learn what a batch says, which is in the log now: in a transaction, it counts when that is committed."""
+        """Apply an appended batch; offsets in a transaction take effect when it commits."""
         known, head = self._known[index], read_header(data)
         if head.attributes & CONTROL_BIT:
             told = known.pending.pop(head.producer_id, {})
@@ -83,24 +83,24 @@ class GroupTable:
             _apply(known.offsets, pairs)
 
     def get(self, index: int, place: GroupTopicPartition) -> CommittedOffset | None:
-        """What was committed."""
+        """Return the committed offset, or None."""
         return self._known[index].offsets.get(place)
 
     def has_pending_offset(self, index: int, place: GroupTopicPartition) -> bool:
-        """Whether an open transaction will commit an offset of this place."""
+        """Return whether an open transaction has an offset for this group and partition."""
         return any(place in told for told in self._known[index].pending.values())
 
     def group(self, index: int, name: str, *, create: bool = False) -> ClassicGroup | None:
-        """The group of a name, if it has or had members, or is to be made."""
+        """Return the group if it has or had members; with `create`, create it if missing."""
         groups = self._known[index].groups
         return groups.setdefault(name, ClassicGroup()) if create else groups.get(name)
 
     def groups(self) -> list[ClassicGroup]:
-        """All that have or had members."""
+        """Return all groups that have or had members."""
         return [group for known in self._known.values() for group in known.groups.values()]
 
     def exists(self, index: int, group: str) -> bool:
-        """Whether anything was ever committed in the name of a group, or will be."""
+        """Return whether a group has or had members, or has committed or pending offsets."""
         known = self._known[index]
         if group in known.groups:
             return True
@@ -108,15 +108,15 @@ class GroupTable:
         return any(place.group == group for place in places)
 
     def offsets_of(self, index: int, group: str) -> list[GroupTopicPartition]:
-        """All that a group committed."""
+        """Return all partitions for which a group committed an offset."""
         return [place for place in self._known[index].offsets if place.group == group]
 
     def all(self) -> Iterator[tuple[int, GroupTopicPartition, CommittedOffset]]:
-        """Everything that is known, with its partition."""
+        """Iterate over all committed offsets, with their `__consumer_offsets` partition."""
         return iter([(index, *one) for index, known in self._known.items() for one in known.offsets.items()])
 
     def __len__(self) -> int:
-        """How many offsets are known."""
+        """Return the number of committed offsets."""
         return sum(len(known.offsets) for known in self._known.values())
 
 
@@ -130,7 +130,7 @@ def _apply(offsets: Offsets, told: dict[GroupTopicPartition, CommittedOffset | N
 
 
 def encode_record(place: GroupTopicPartition, committed: CommittedOffset | None) -> InternalRecord:
-    """An offset as a record; without one, the record that it is forgotten."""
+    """Encode a committed offset as a record; None gives a tombstone."""
     return InternalRecord(
         json.dumps(place).encode(), None if committed is None else json.dumps(committed[:-1]).encode()
     )

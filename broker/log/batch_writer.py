@@ -1,4 +1,4 @@
-"""Batches that the broker itself writes: control records that end transactions, and the records of its internal topics."""
+"""Builds and reads the broker's own batches: transaction markers and records of internal topics."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ class InternalRecord(NamedTuple):
 
 
 class EndTxnMarker(NamedTuple):
-    """What a control record says."""
+    """Content of a transaction marker."""
 
     commit: bool
     coordinator_epoch: int
 
 
 class BatchProducer(NamedTuple):
-    """Whose batch it is."""
+    """Producer id and epoch of a batch."""
 
     producer_id: int = -1
     epoch: int = -1
 
 
 def internal_batch(pairs: Sequence[InternalRecord], wall_ms: int, writer: BatchProducer | None = None) -> bytes:
-    """Make a batch of an internal topic; with a `writer` it belongs to that producer's transaction."""
+    """Build a batch for an internal topic; with a `writer` it belongs to that producer's transaction."""
     return _batch(pairs, wall_ms, writer or BatchProducer(), 0 if writer is None else TRANSACTIONAL_BIT)
 
 
 def marker_batch(marker: EndTxnMarker, wall_ms: int, writer: BatchProducer) -> bytes:
-    """Make the control batch that ends a transaction in a partition."""
+    """Build the control batch that ends a transaction in a partition."""
     key = MARKER_KEY.pack(0, COMMIT if marker.commit else ABORT)
     value = MARKER_VALUE.pack(0, marker.coordinator_epoch)
     return _batch([InternalRecord(key, value)], wall_ms, writer, TRANSACTIONAL_BIT | CONTROL_BIT)
 
 
 def read_marker(data: bytes) -> EndTxnMarker:
-    """What a control batch of this broker says."""
+    """Return the marker in a control batch that this broker wrote."""
     ((key, value),) = read_internal_records(data)
     assert key is not None
     assert value is not None
@@ -64,7 +64,7 @@ def read_marker(data: bytes) -> EndTxnMarker:
 
 
 def read_internal_records(data: bytes) -> list[InternalRecord]:
-    """Keys and values of a batch that this broker wrote: never compressed."""
+    """Return the records of a batch that this broker wrote; such batches are never compressed."""
     head = read_header(data)
     found: list[InternalRecord] = []
     at = HEAD.size

@@ -1,4 +1,4 @@
-"""A record batch (format 2): its head, and the checks a strict broker makes before it looks at its log."""
+"""Record batches (format 2): their header, and the checks of a strict broker before it appends."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .topics import TimestampType, TopicRules
 
 HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 PREFIX_BYTES: Final = 12
-"""Base offset and length: not counted in the length."""
+"""Bytes of base offset and length, which the length field does not count."""
 
 CRC_FROM: Final = 21
 MAGIC: Final = 2
 UNFOLDED_BYTES_MAX: Final = 104_857_600
-"""Largest plain size of one batch: a hundred times the default `max.message.bytes`."""
+"""Largest uncompressed size of one batch: a hundred times the default `max.message.bytes`."""
 
 LENGTH_MIN: Final = 14
-"""Below it Kafka takes the length itself for damaged: no record of any format is that short."""
+"""Below it Kafka treats the length itself as corrupt: no record of any format is that short."""
 
 NO_TIMESTAMP: Final = -1
 TIMESTAMP_TYPE_BIT: Final = 0x08
@@ -32,11 +32,11 @@ CONTROL_BIT: Final = 0x20
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of the records."""
+    """The 61 bytes before the records."""
 
     base_offset: int
     length: int
-    """Of what follows this field, in bytes."""
+    """Bytes after this field."""
 
     leader_epoch: int
     magic: int
@@ -51,34 +51,34 @@ class BatchHeader(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
-    """How many."""
+    """Number of records."""
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return PREFIX_BYTES + self.length
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; the numbers go round after 2³¹ - 1."""
+        """Sequence of the last record; sequences wrap to 0 after 2³¹ - 1."""
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 class Verify(Enum):
-    """How deep the checks go."""
+    """How thoroughly to validate batches."""
 
     RECORDS = "records"
-    """Unfold and walk every record."""
+    """Decompress the batch and check every record."""
 
     BATCHES = "batches"
-    """Trust what the checksum covers: cheaper, for large loads."""
+    """Trust the records that the checksum covers: cheaper, for large loads."""
 
 
 def read_header(data: bytes, at: int = 0) -> BatchHeader:
-    """Return the head of the batch at `at`.
+    """Return the header of the batch at `at`.
 
     Raises:
-        struct.error: fewer than 61 bytes are there.
+        struct.error: there are fewer than 61 bytes.
     """
     return BatchHeader._make(HEAD.unpack_from(data, at))
 
@@ -86,9 +86,9 @@ def read_header(data: bytes, at: int = 0) -> BatchHeader:
 def validate_batch(
     data: bytes, rules: TopicRules, *, verify: Verify, wall_ms: int, zstd: bool = True
 ) -> BatchHeader | AppendRejection:
-    """Judge what a Produce request holds for one partition; `wall_ms` is the time of day.
+    """Validate the data of a Produce request for one partition; `wall_ms` is the time of day.
 
-    Size and content only: the log and the producer's state are looked at after this.
+    It checks only size and content; the caller then checks the log and the producer's state.
     """
     head = _shape(data)
     if isinstance(head, AppendRejection):
@@ -147,8 +147,8 @@ def decode_batch(data: bytes) -> list[RecordSummary]:
     """Return the records of a batch whose shape was checked.
 
     Raises:
-        CodecError: they do not unfold.
-        RecordError: they do not decode.
+        CodecError: they do not decompress.
+        RecordDecodeError: they do not decode.
     """
     head = read_header(data)
     plain = decompress(Codec(head.attributes & 0x07), data[HEAD.size :], UNFOLDED_BYTES_MAX)
@@ -161,7 +161,7 @@ def _records(head: BatchHeader, data: bytes, rules: TopicRules, wall_ms: int) ->
     except CodecError as error:
         return AppendRejection(ErrorCode.INVALID_RECORD, str(error))
     except RecordDecodeError as error:
-        # Kafka names records for what they are, not for what cannot be read.
+        # Kafka lists invalid records in its record errors, but not undecodable ones.
         return AppendRejection(ErrorCode.INVALID_RECORD, str(error))
     if seen[0].timestamp_delta != 0:
         return AppendRejection(ErrorCode.INVALID_RECORD, "base timestamp is not the first record's")

@@ -1,6 +1,6 @@
-"""Decompression as Kafka's Java consumers do it: what they could not read is refused here.
+"""Decompression as in Kafka's Java consumers: the broker rejects data that they could not read.
 
-Every codec stops at a limit, so that a few bytes cannot unfold into all memory.
+Every codec stops at a limit, so that a few bytes cannot expand into all memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ GZIP_WINDOW: Final = 31
 """zlib's number for a gzip wrapper with the largest window."""
 
 ZSTD_WINDOW_BYTES: Final = 1 << 27
-"""The largest window that zstd's decoder accepts without being told to."""
+"""The largest window that zstd's decoder accepts by default."""
 
 ZSTD_STEP_BYTES: Final = 4096
-"""Fed at a time: a few bytes can stand for a block of 128 KiB, and the limit is looked at between steps only."""
+"""Input per step: a few bytes can expand to a block of 128 KiB, and the limit is checked only between steps."""
 
 
 class Codec(IntEnum):
@@ -38,14 +38,14 @@ class Codec(IntEnum):
 
 
 class CodecError(ValueError):
-    """The bytes are not what their codec says, or they unfold beyond the limit."""
+    """The data is invalid for its codec, or decompresses beyond the limit."""
 
 
 def decompress(codec: Codec, data: bytes, limit: int) -> bytes:
-    """Return the plain records of a batch, at most `limit` bytes.
+    """Return the uncompressed records of a batch, at most `limit` bytes.
 
     Raises:
-        CodecError: the data is broken, incomplete, followed by something else, or larger than the limit.
+        CodecError: the data is corrupt, incomplete, followed by other data, or larger than the limit.
     """
     match codec:
         case Codec.NONE:

@@ -1,4 +1,4 @@
-"""The Kafka error codes this broker answers with, under Kafka's own names."""
+"""The Kafka error codes that this broker returns, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ class ErrorCode(IntEnum):
 
 
 class BadRecord(NamedTuple):
-    """One record of a refused batch: its number in the batch, from 0, and what is wrong with it."""
+    """An invalid record of a rejected batch: its number in the batch, from 0, and the reason."""
 
     number: int
     why: str
 
 
 class AppendRejection(NamedTuple):
-    """Why a batch was not taken."""
+    """Why a batch was rejected."""
 
     error: ErrorCode
     why: str
     records: tuple[BadRecord, ...] = ()
     has_log_start_offset: bool = False
-    """Whether the answer carries the log start offset: from the checks of single records on."""
+    """Whether the response has the log start offset, as in rejections from the record checks on."""

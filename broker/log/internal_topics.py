@@ -1,4 +1,4 @@
-"""The broker's own topics: what coordinators know lies in them, so that it is copied, and loaded again by the next one."""
+"""The broker's internal topics: they replicate the state of coordinators, so that a successor can load it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ TRANSACTIONS: Final = "__transaction_state"
 OFFSETS: Final = "__consumer_offsets"
 NAMES: Final = frozenset({TRANSACTIONS, OFFSETS})
 PARTITIONS: Final = 4
-"""Of each of them; Kafka's default is 50, which only spreads load."""
+"""Partitions of each topic; Kafka's default is 50, which only spreads load."""
 
 REPLICAS_MAX: Final = 3
 IN_SYNC_MIN: Final = 2
-"""Replicas that a state of a transaction needs, where there are as many (`transaction.state.log.min.isr`)."""
+"""In-sync replicas that a transaction state needs, if it has as many (`transaction.state.log.min.isr`)."""
 
 
 def internal_partition_of(key: str) -> int:
-    """Which partition keeps what is known of a group or a transactional id: chosen as Kafka does, by Java's hash of strings."""
+    """Return the partition that holds a group or transactional id: as in Kafka, by Java's string hash."""
     code = 0
     encoded = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(encoded), 2):
@@ -25,7 +25,7 @@ def internal_partition_of(key: str) -> int:
 
 
 def settings_of(name: str, replicas: int) -> tuple[tuple[str, str], ...]:
-    """Topic settings of an internal topic that gets so many replicas."""
+    """Return the settings of an internal topic with this many replicas."""
     least = min(IN_SYNC_MIN, replicas) if name == TRANSACTIONS else 1
     compacted = ("cleanup.policy", "compact")
     return (compacted,) if least == 1 else (compacted, ("min.insync.replicas", str(least)))

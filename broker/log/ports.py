@@ -1,4 +1,4 @@
-"""What the broker's rules need from the world: a time, somewhere to write, and the list of topics."""
+"""Interfaces of the broker's log and cluster code: time, log store and topic store."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from .topics import BrokerTopic
 
 
 class BrokerTime(NamedTuple):
-    """When something happens: for deadlines and for timestamps."""
+    """A point in time, for deadlines and for timestamps."""
 
     now: float
-    """Seconds of a clock that only goes forward."""
+    """Seconds of a monotonic clock."""
 
     wall_ms: int
     """Time of day, milliseconds since 1970."""
 
 
 class ControllerUnreachableError(Exception):
-    """A node cannot reach the controller, which alone may do what was asked."""
+    """A node cannot reach the controller, which the request needs."""
 
 
 class LogStore(Protocol):
-    """Where logs survive the process."""
+    """Storage for logs that may outlive the process."""
 
     def load(self, topic: BrokerTopic, partition: int) -> Sequence[bytes]:
-        """Return the stored batches of a partition, oldest first; a broken tail is cut off for good."""
+        """Return the stored batches of a partition, oldest first; a torn tail is cut off permanently."""
         ...
 
     def append(self, topic: BrokerTopic, partition: int, data: bytes) -> None:
-        """Write one batch behind the others; when this returns, it survives the end of this process."""
+        """Append one batch; once this returns, the batch survives the end of this process."""
         ...
 
     def start_offset(self, topic: BrokerTopic, partition: int) -> int:
-        """Where the log begins: what lies before was deleted."""
+        """Return the start offset of the log; everything before it was deleted."""
         ...
 
     def keep_start(self, topic: BrokerTopic, partition: int, offset: int) -> None:
-        """Note that what lies before `offset` is deleted."""
+        """Store `offset` as the start of the log; everything before it is deleted."""
         ...
 
     def discard(self, topic: BrokerTopic) -> None:
-        """Drop everything of a deleted topic."""
+        """Delete all logs of a deleted topic."""
         ...
 
 
@@ -50,7 +50,7 @@ class TopicStore(Protocol):
     """The topics of the cluster, which all nodes share."""
 
     def changed(self) -> bool:
-        """Whether `all` may answer differently from the last time."""
+        """Return whether `all` may have changed since the last call."""
         ...
 
     def all(self) -> Sequence[BrokerTopic]:
@@ -63,14 +63,14 @@ class TopicStore(Protocol):
         """Add a topic, or return None when one of that name exists.
 
         Raises:
-            CutOffError: nobody who decides can be reached; `alter` and `delete` raise it, too.
+            ControllerUnreachableError: the controller is unreachable; so do `alter` and `delete`.
         """
         ...
 
     def alter(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...]) -> bool:
-        """Give a topic other settings; False when it does not exist any more."""
+        """Change the settings of a topic; False when it no longer exists."""
         ...
 
     def delete(self, topic: BrokerTopic) -> bool:
-        """Remove a topic; False when it does not exist any more."""
+        """Remove a topic; False when it no longer exists."""
         ...

@@ -191,7 +191,7 @@ class ProducerStateManager:
         )
 
     def keep_last_batches(self) -> None:
-        """Keep only the last batch of each id, which is what a broker knows after it reloads its log."""
+        """Keep only the last batch of each id, as a broker does after it reloads its log."""
         self._unverified.clear()
         for producer in self._producers.values():
             while len(producer.batches) > 1:

@@ -1,4 +1,4 @@
-"""Records inside a batch: walking them exactly, as a consumer would."""
+"""Decodes the records inside a batch exactly, as a consumer would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RecordDecodeError(ValueError):
 
 
 class RecordSummary(NamedTuple):
-    """What the broker's checks need to know of one record."""
+    """The facts about one record that the broker's checks need."""
 
     timestamp_delta: int
     """Milliseconds after the batch's base timestamp; may be negative."""
@@ -31,7 +31,7 @@ def decode_records(data: bytes, count: int) -> list[RecordSummary]:
     """Decode `count` records that fill `data` to its last byte, with offset deltas 0, 1, 2 …
 
     Raises:
-        RecordError: anything else.
+        RecordDecodeError: the data has another form.
     """
     seen: list[RecordSummary] = []
     at = 0
@@ -94,11 +94,11 @@ def _headers(data: bytes, at: int, count: int, index: int) -> int:
 
 
 def varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """Decode a zig-zag number at `at`; return it and the place behind it.
+    """Decode a zig-zag varint at `at`; return it and the position after it.
 
     Raises:
         IndexError: the data ends inside it.
-        OverlongNumberError: it is longer than `bits` allow.
+        VarintOverflowError: it has more than `bits` bits.
     """
     byte = data[at]
     at += 1

@@ -1,4 +1,4 @@
-"""Topics: their names, ids, settings, and which node leads which partition."""
+"""Topics: names, ids, settings, and the assignment of partitions to nodes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 ID_SPACE: Final = uuid.UUID("6f1d2c5e-6a0e-5c0b-9a5e-0c8f3f2f7d41")
-"""Topic ids are version 5 UUIDs of the name in this space, so that every node finds the same one."""
+"""Namespace of topic ids: version 5 UUIDs of the name, so that every node computes the same id."""
 
 PARTITIONS_MAX: Final = 10_000
 LONG_MAX: Final = (1 << 63) - 1
 
 
 class TimestampType(Enum):
-    """Whose clock a topic's records carry."""
+    """Whether a topic's records carry the producer's or the broker's time."""
 
     CREATE = "CreateTime"
     LOG_APPEND = "LogAppendTime"
@@ -35,7 +35,7 @@ class TopicRules(NamedTuple):
 
 
 class SettingError(ValueError):
-    """A topic setting that this broker does not have, or a value it cannot have."""
+    """An unknown topic setting, or an invalid value."""
 
 
 class TopicSetting(NamedTuple):
@@ -44,7 +44,7 @@ class TopicSetting(NamedTuple):
     default: str
     pattern: re.Pattern[str]
     kind: int
-    """Type number in DescribeConfigs answers."""
+    """Type number in DescribeConfigs responses."""
 
 
 _LONG: Final = re.compile(r"-?[0-9]{1,19}")
@@ -53,14 +53,14 @@ _INT_KIND, _LONG_KIND, _STRING_KIND, _LIST_KIND, _BOOL_KIND = 3, 5, 2, 7, 1
 
 SETTINGS: Final[dict[str, TopicSetting]] = {
     "cleanup.policy": TopicSetting("delete", re.compile(r"delete|compact|compact,delete|delete,compact"), _LIST_KIND),
-    # Batches are stored as they came: no other codec than the producer's is offered.
+    # Batches are stored as received, so only the producer's codec is supported.
     "compression.type": TopicSetting("producer", re.compile(r"producer"), _STRING_KIND),
     "max.message.bytes": TopicSetting("1048588", re.compile(r"[0-9]{1,9}"), _INT_KIND),
     "message.timestamp.after.max.ms": TopicSetting("3600000", _LONG, _LONG_KIND),
     "message.timestamp.before.max.ms": TopicSetting(str(LONG_MAX), _LONG, _LONG_KIND),
     "message.timestamp.type": TopicSetting("CreateTime", re.compile(r"CreateTime|LogAppendTime"), _STRING_KIND),
     "min.insync.replicas": TopicSetting("1", re.compile(r"[1-9][0-9]{0,3}"), _INT_KIND),
-    # Told, never acted on: nothing is removed from a log before its topic is deleted.
+    # Reported but not applied: no records expire by retention.
     "retention.bytes": TopicSetting("-1", _LONG, _LONG_KIND),
     "retention.ms": TopicSetting("-1", _LONG, _LONG_KIND),
     "unclean.leader.election.enable": TopicSetting("false", _BOOL, _BOOL_KIND),
@@ -68,7 +68,7 @@ SETTINGS: Final[dict[str, TopicSetting]] = {
 
 
 class BrokerTopic(NamedTuple):
-    """One life of a topic: deleted and made again, the name gets the next incarnation and a new id."""
+    """One incarnation of a topic: a recreated topic gets the next incarnation and a new id."""
 
     name: str
     incarnation: int
@@ -111,10 +111,10 @@ def check_settings(settings: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def name_is_legal(name: str) -> bool:
-    """Whether Kafka would take this name for a topic."""
+    """Return whether Kafka accepts this topic name."""
     return LEGAL_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def leader_index(name: str, partition: int, nodes: int) -> int:
-    """Which of `nodes` nodes, in order of their ids, leads a partition: neighbours lie on different nodes."""
+    """Return which of `nodes` nodes, sorted by id, leads a partition; adjacent partitions get different nodes."""
     return (zlib.crc32(name.encode()) + partition) % nodes

@@ -1,4 +1,4 @@
-"""How a follower's log becomes that of its leader."""
+"""Replication from a leader to a follower."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERYTHING: Final = 1 << 62
 def replicate(
     node: BrokerNode, mine: BrokerPartition, index: int, leader: BrokerNode, theirs: BrokerPartition, moment: BrokerTime
 ) -> None:
-    """Bring a follower level with its leader: cut off what the leader does not have, then take what it has."""
+    """Make a follower's log equal to its leader's: truncate records that the leader lacks, then copy the rest."""
     if mine.needs_truncation:
         _truncate_to_leader(mine.log, theirs.log)
         mine.needs_truncation = False
@@ -43,7 +43,7 @@ def _truncate_to_leader(mine: PartitionLog, theirs: PartitionLog) -> None:
         last = mine.last_epoch
         known = theirs.end_of_epoch(last)
         if known.end_offset < 0 or known.epoch > last:
-            # The leader knows nothing as old: only what both hold for committed may stay.
+            # The leader has no epoch this old: only records below the high watermark may stay.
             mine.truncate(min(mine.high_watermark, theirs.end_offset))
             return
         if known.epoch == last:

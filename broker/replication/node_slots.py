@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster stand: what stays of a node when it dies."""
+"""State of a cluster node that outlives the node."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..log.partition_log import PartitionLog
 
 @dataclass(slots=True)
 class NodeSlot:
-    """One node's seat: it stays when the node dies."""
+    """Slot of one node; it stays when the node stops."""
 
     metadata: ReplicatedBrokerMetadata
     node: BrokerNode | None
     start: int = 0
     paused: bool = False
-    """Stopped like by SIGSTOP: it neither serves nor copies nor is heard of."""
+    """Paused as by SIGSTOP: it neither serves nor replicates nor sends heartbeats."""
 
     replication_paused: bool = False
-    """Does not copy, though it is heard of."""
+    """It does not replicate, but still sends heartbeats."""
 
     metadata_delay_s: float = 0.0
     metadata_due: float | None = None
     last_heartbeat_at: float = 0.0
     clock_offset_ms: int = 0
-    """How far its time of day is ahead of the others'."""
+    """Offset of its wall clock from the others' (milliseconds)."""
 
     saved_logs: dict[Key, PartitionLog] = field(default_factory=dict)
     """Logs of a node that is not running."""
 
     clean_shutdown: bool = False
-    """It ended in order."""
+    """Whether the node last shut down in order."""

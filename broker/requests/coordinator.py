@@ -1,4 +1,4 @@
-"""Coordinators: which node keeps what is known of a key, whether it is ready, and writing it down so that a successor knows it."""
+"""Coordinators: finding the coordinator of a key, and writing its state to the log for a successor."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from ..log.ports import BrokerTime, ControllerUnreachableError
 from ..log.topics import BrokerTopic, TimestampType
 
 WRITE_S: Final = 5.0
-"""Longest wait for the replicas of what a coordinator wrote (Kafka's default for offsets)."""
+"""Longest wait for the replication of a coordinator's write (Kafka's default for offsets)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorPartition:
-    """The partition of an internal topic that this node leads, and that tells of a key."""
+    """The partition, led by this node, of an internal topic that holds the state of a key."""
 
     topic: BrokerTopic
     index: int
     partition: BrokerPartition
     epoch: int
-    """The leader's."""
+    """Leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedWrite:
-    """An answer that waits for the replicas of what it tells."""
+    """A response that waits for the replication of its write."""
 
     answer: ApiMessage
     coordinator_partition: CoordinatorPartition
     end_offset: int
-    """What the high watermark must reach."""
+    """Offset that the high watermark must reach."""
 
     on_failure: Callable[[ErrorCode], ApiMessage]
-    """The answer, if it does not."""
+    """Builds the response if the write fails."""
 
 
 def ensure_internal_topic(node: BrokerNode, name: str, moment: BrokerTime) -> BrokerTopic | None:
-    """An internal topic, made when it is first needed; None when it cannot be made now."""
+    """Return an internal topic, created on first use; None when it cannot be created now."""
     topic = node.topic(name)
     if topic is not None:
         return topic
@@ -58,7 +58,7 @@ def ensure_internal_topic(node: BrokerNode, name: str, moment: BrokerTime) -> Br
 
 
 def find_coordinator_node(node: BrokerNode, name: str, key: str, moment: BrokerTime) -> PeerNode | None:
-    """Which node keeps what is known of a key, as far as this one knows."""
+    """Return the node that this one knows as the coordinator of a key, or None."""
     topic = ensure_internal_topic(node, name, moment)
     if topic is None:
         return None
@@ -67,7 +67,7 @@ def find_coordinator_node(node: BrokerNode, name: str, key: str, moment: BrokerT
 
 
 def coordinator_partition_of(node: BrokerNode, name: str, key: str, now: float) -> CoordinatorPartition | ErrorCode:
-    """Where a key's records are, if this node is its coordinator and knows them all."""
+    """Return the partition that holds a key, if this node is its coordinator and has loaded it."""
     topic = node.topic(name)
     index = internal_topics.internal_partition_of(key)
     found = ErrorCode.NOT_COORDINATOR if topic is None else node.partition(topic, index)
@@ -88,12 +88,12 @@ def write(
     wall_ms: int,
     writer: BatchProducer | None = None,
 ) -> int | None:
-    """Append records of an internal topic; return what its high watermark must reach, or None when too few replicas are there."""
+    """Append records to an internal topic; return the end offset to replicate, or None if too few are in sync."""
     return append(node, home.partition, home.index, internal_batch(pairs, wall_ms, writer), wall_ms)
 
 
 def append(node: BrokerNode, partition: BrokerPartition, index: int, data: bytes, wall_ms: int) -> int | None:
-    """Append a batch of the broker's own; return what the high watermark must reach, or None when too few replicas are there."""
+    """Append the broker's own batch; return the end offset to replicate, or None if too few are in sync."""
     if len(partition.placement.in_sync) < partition.min_in_sync:
         return None
     epoch = partition.placement.epoch
@@ -104,7 +104,7 @@ def append(node: BrokerNode, partition: BrokerPartition, index: int, data: bytes
 
 
 def try_complete_write(node: BrokerNode, call: RequestContext, written: DelayedWrite) -> RequestOutcome:
-    """Answer when what was written is on all in-sync replicas, or never will be, or the time is up."""
+    """Respond when the write is on all in-sync replicas, when this leader epoch is over, or on timeout."""
     home = written.coordinator_partition
     found = node.partition(home.topic, home.index)
     if isinstance(found, ErrorCode) or found.placement.epoch != home.epoch:

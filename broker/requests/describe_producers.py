@@ -1,4 +1,4 @@
-"""DescribeProducers: what a replica's own log knows of its producers, whether it leads or follows."""
+"""DescribeProducers: the producer state in the log of a replica, leader or follower."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Producers: TypeAlias = DescribeProducersResponse.TopicResponse.PartitionRespons
 
 
 def describe_producers(node: BrokerNode, request: DescribeProducersRequest, call: RequestContext) -> RequestOutcome:
-    """Serve DescribeProducers: what the logs of this node know of their producers."""
+    """Serve DescribeProducers from the logs of this node."""
     return ImmediateResponse(
         DescribeProducersResponse(
             topics=[

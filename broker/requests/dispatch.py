@@ -1,7 +1,7 @@
 """Decodes requests, dispatches them to their handlers and encodes the responses.
 
 A request that does not decode closes its connection, as does an API or version that the broker does not support. Only
-ApiVersions gets a response for any version, so that a client can find out what the broker supports.
+ApiVersions gets a response for any version, so that a client can discover the supported versions.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from .transactions import add_offsets, add_partitions, describe_transactions, en
 HEAD: Final = struct.Struct(">hhi")
 API_VERSIONS_KEY: Final = 18
 DECODE_FAILURES: Final = (ValueError, TypeError, IndexError, OverflowError, MemoryError, struct.error)
-"""What kafka-python's decoders raise on bytes that are not a message; MisplacedNullError is a ValueError."""
+"""Errors of kafka-python's decoders on bytes that are not a message; MisplacedNullError is a ValueError."""
 
 
 class Api(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a node does by itself as time passes."""
+"""Periodic tasks of a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .transaction_markers import abort_timed_out, complete_decided_transactions
 
 
 def upkeep(node: BrokerNode, moment: BrokerTime) -> None:
-    """Forget old producers, transactional ids and offsets, abort old transactions, and end those that are decided."""
+    """Expire producers, transactional ids and offsets, abort timed-out transactions, and end decided ones."""
     node.upkeep(moment)
     if moment.now >= node.next_transaction_check:
         node.next_transaction_check = moment.now + node.limits.transaction_check_interval_s
@@ -22,7 +22,7 @@ def upkeep(node: BrokerNode, moment: BrokerTime) -> None:
 
 
 def next_deadline(node: BrokerNode, now: float) -> float:
-    """When `upkeep` has something to do though nothing happened (seconds)."""
+    """Return when `upkeep` must run even if nothing else happens (seconds)."""
     ends = [node.next_deadline(), node.next_transaction_check]
     ends += [due for group in node.groups.groups() if (due := group.next_deadline()) is not None]
     due = node.pending_ends.next_deadline(now)

@@ -1,4 +1,4 @@
-"""The coordinator of transactions: transactional ids, what is in their transactions, and their ends."""
+"""The transaction coordinator: producer ids and epochs, partitions and ends of transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .coordinator import CoordinatorPartition, coordinator_partition_of, write
 
 
 class StoredTransaction(NamedTuple):
-    """A state that was written down, on its way to the replicas."""
+    """A state written to the log, possibly not replicated yet."""
 
     known: TransactionMetadata
     coordinator_partition: CoordinatorPartition
@@ -27,14 +27,14 @@ Result = StoredTransaction | ErrorCode
 
 
 def is_replicated(node: BrokerNode, home: CoordinatorPartition, transactional_id: str) -> bool:
-    """Whether the last state that was written of a transactional id is on all in-sync replicas."""
+    """Return whether the last written state of a transactional id is on all in-sync replicas."""
     return home.partition.log.high_watermark >= node.transactions.end_of(transactional_id)
 
 
 def find_transaction(
     node: BrokerNode, transactional_id: str, now: float
 ) -> tuple[CoordinatorPartition, TransactionMetadata] | ErrorCode:
-    """What is known of a transactional id, if this node is its coordinator and nothing is on its way."""
+    """Return the state of a transactional id, if this node coordinates it and the state is replicated."""
     home = coordinator_partition_of(node, internal_topics.TRANSACTIONS, transactional_id, now)
     if isinstance(home, ErrorCode):
         return home
@@ -45,7 +45,7 @@ def find_transaction(
 
 
 def store(node: BrokerNode, home: CoordinatorPartition, known: TransactionMetadata, wall_ms: int) -> Result:
-    """Write a state down, so that it counts as soon as the replicas have it."""
+    """Write a state to the log; it takes effect once it is replicated."""
     end = write(node, home, [encode_record(known)], wall_ms)
     if end is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -56,7 +56,7 @@ def store(node: BrokerNode, home: CoordinatorPartition, known: TransactionMetada
 def initialise(
     node: BrokerNode, transactional_id: str, timeout_ms: int, expected: TransactionOwner | None, moment: BrokerTime
 ) -> Result | FencingAbort:
-    """Give a transactional id its next epoch, or its first; `FencingAbort` says that an open transaction is being aborted first."""
+    """Assign a transactional id its first or next epoch; `FencingAbort`: an open transaction is aborted first."""
     home = coordinator_partition_of(node, internal_topics.TRANSACTIONS, transactional_id, moment.now)
     if isinstance(home, ErrorCode):
         return home
@@ -83,7 +83,7 @@ def initialise(
 def _apply_transition(
     node: BrokerNode, transactional_id: str, moment: BrokerTime, rule: Callable[[TransactionMetadata], TransitionResult]
 ) -> Result | TransactionMetadata:
-    """Change what is known by a rule; without an error and a change, what is known stays."""
+    """Apply a transition to the state and store the result; return the state itself if nothing changes."""
     found = find_transaction(node, transactional_id, moment.now)
     if isinstance(found, ErrorCode):
         return found
@@ -102,7 +102,7 @@ def add_to_transaction(
     version: int,
     moment: BrokerTime,
 ) -> Result | TransactionMetadata:
-    """Add partitions to the producer's transaction, which begins with the first of them."""
+    """Add partitions to the producer's transaction; the first partition starts it."""
     return _apply_transition(
         node,
         transactional_id,
@@ -114,7 +114,7 @@ def add_to_transaction(
 def decide_end(
     node: BrokerNode, transactional_id: str, who: TransactionOwner, *, commit: bool, version: int, moment: BrokerTime
 ) -> Result | TransactionMetadata:
-    """Decide how a transaction ends; its markers follow."""
+    """Decide whether a transaction commits or aborts; markers are written later."""
     wall_ms = moment.wall_ms
 
     def rule(known: TransactionMetadata) -> TransitionResult:
@@ -130,6 +130,6 @@ def decide_end(
 def verify_in_transaction(
     node: BrokerNode, transactional_id: str, who: TransactionOwner, partition: Key, now: float
 ) -> ErrorCode:
-    """Whether a partition is in the producer's open transaction."""
+    """Return NONE if a partition is in the producer's open transaction, else the error."""
     found = find_transaction(node, transactional_id, now)
     return found if isinstance(found, ErrorCode) else states.verify_partition(found[1], who, partition)

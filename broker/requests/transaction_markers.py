@@ -1,4 +1,4 @@
-"""What coordinators of transactions do by themselves: end transactions in all their partitions, and abort those that are open too long."""
+"""Background work of transaction coordinators: write markers, abort timed-out transactions, compact their logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .transaction_coordinator import is_replicated, store
 
 
 def complete_decided_transactions(node: BrokerNode, moment: BrokerTime) -> None:
-    """Go on with all ends of transactions that this node coordinates."""
+    """Continue ending every decided transaction that this node coordinates."""
     prepared = [(index, one) for index, one in node.transactions.all() if one.state in PREPARED]
     node.pending_ends.retain({one.transactional_id for _, one in prepared})
     for _, known in prepared:
@@ -50,7 +50,7 @@ def _write_marker(
 ) -> None:
     topic = node.topic(key[0])
     if topic is None:
-        ending.unwritten.discard(key)  # deleted since: nobody waits for the end
+        ending.unwritten.discard(key)  # the topic was deleted: no marker is needed
         return
     leader = node.reachable_nodes.leader(node, topic, key[1])
     partition = None if leader is None else leader.partition(topic, key[1])
@@ -73,7 +73,7 @@ def _write_marker(
 
 
 def _check_replicated(node: BrokerNode, key: Key, sent: WrittenMarker, ending: PendingEnd) -> None:
-    """See whether the replicas have a marker, or its leader was lost: then it is written again."""
+    """Check whether a marker is replicated; if its leader changed, schedule it to be written again."""
     topic = node.topic(key[0])
     leader = None if topic is None else node.reachable_nodes.leader(node, topic, key[1])
     if topic is None:
@@ -90,7 +90,7 @@ def _check_replicated(node: BrokerNode, key: Key, sent: WrittenMarker, ending: P
 
 
 def abort_timed_out(node: BrokerNode, moment: BrokerTime) -> None:
-    """Abort transactions that are open for longer than their producers said, and forget ids that nobody used for long."""
+    """Abort transactions open longer than their timeout, and expire transactional ids unused for too long."""
     for index, known in list(node.transactions.all()):
         home = coordinator_partition_of(node, internal_topics.TRANSACTIONS, known.transactional_id, moment.now)
         if isinstance(home, ErrorCode) or not is_replicated(node, home, known.transactional_id):
@@ -107,7 +107,7 @@ def abort_timed_out(node: BrokerNode, moment: BrokerTime) -> None:
 
 
 def _compact(node: BrokerNode, home: CoordinatorPartition, index: int, moment: BrokerTime) -> None:
-    """Write a log anew that says most things more than once, and drop what is before."""
+    """Rewrite the current state if the log has many outdated records, and delete everything before it."""
     log = home.partition.log
     if node.transactions.needs_compaction(index) and log.high_watermark == log.end_offset:
         start = log.end_offset

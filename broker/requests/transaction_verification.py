@@ -1,4 +1,4 @@
-"""Produce requests of transactional producers: what the coordinator says of their partitions, before any log is looked at."""
+"""Verifies the partitions of transactional Produce requests with the coordinator, before any append."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMPLICIT_ADD_FROM: Final = 12
 """First Produce version that adds its partitions to the transaction (KIP-890)."""
 
 ABORTABLE_ERROR_FROM: Final = 11
-"""First Produce version that knows TRANSACTION_ABORTABLE."""
+"""First Produce version with TRANSACTION_ABORTABLE."""
 
 RETRIABLE_COORDINATOR_ERRORS: Final = frozenset(
     {
@@ -32,19 +32,19 @@ RETRIABLE_COORDINATOR_ERRORS: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""What a producer of an early version is told as NOT_ENOUGH_REPLICAS, which it sends again after."""
+"""Errors that producers get as NOT_ENOUGH_REPLICAS, after which they retry."""
 
 
 class PendingVerification(NamedTuple):
-    """A request of which nothing is done yet: the coordinator's replicas do not know its partitions."""
+    """A request not processed yet, because the coordinator's state of its partitions is not replicated."""
 
 
 VerificationErrors = dict[Key, AppendRejection]
-"""Partitions that are not in their producer's transaction, by topic and index; a batch of any other may be looked at."""
+"""Rejections of partitions not in their producer's transaction, by topic and index; others may continue."""
 
 
 def read_header_or_none(data: bytes) -> BatchHeader | None:
-    """The head of a batch, whatever is wrong with it."""
+    """Return the header of an unchecked batch, or None if the batch is too short."""
     try:
         return read_header(data)
     except struct.error:
@@ -52,19 +52,19 @@ def read_header_or_none(data: bytes) -> BatchHeader | None:
 
 
 def is_transactional(data: bytes) -> bool:
-    """Whether a batch says that it is part of a transaction."""
+    """Return whether a batch has the transactional bit."""
     head = read_header_or_none(data)
     return head is not None and bool(head.attributes & TRANSACTIONAL_BIT)
 
 
 def transactional_flags_of(head: BatchHeader, version: int) -> TransactionalFlags:
-    """How a batch of this Produce version belongs to a transaction."""
+    """Return the transactional flags of a batch for this Produce version."""
     transactional = bool(head.attributes & TRANSACTIONAL_BIT)
     return TransactionalFlags(transactional, starts_at_zero=transactional and version >= IMPLICIT_ADD_FROM)
 
 
 def is_write_authorized(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> bool:
-    """Whether the client may write in the name of its transactional id, if it says that it does."""
+    """Return whether the client may write with its transactional id; True without transactional batches."""
     entries = [part for entry in request.topic_data for part in entry.partition_data]
     if not any(is_transactional(bytes(part.records or b"")) for part in entries):
         return True
@@ -77,7 +77,7 @@ def is_write_authorized(node: BrokerNode, request: ProduceRequest, call: Request
 def verify(
     node: BrokerNode, request: ProduceRequest, parts: dict[Key, bytes], call: RequestContext
 ) -> VerificationErrors | DelayedResponse:
-    """Ask the coordinator for the partitions (led by this node) whose transactions their logs do not know of."""
+    """Ask the coordinator about the partitions led here whose logs have no open transaction of the producer."""
     refused: VerificationErrors = {}
     waiting: list[Key] = []
     for key, data in parts.items():
@@ -89,7 +89,7 @@ def verify(
         if not head.attributes & TRANSACTIONAL_BIT or head.producer_id < 0:
             continue
         producers = partition.log.producers
-        # Brokers before 4.0 do not look at the epoch here.
+        # Brokers before 4.0 do not check the epoch at this point.
         epoch = head.producer_epoch if node.limits.is_kafka_4 else None
         if producers.has_open_transaction(head.producer_id, epoch):
             continue
@@ -118,7 +118,7 @@ def verify(
 def query_coordinator(
     node: BrokerNode, transactional_id: str, who: TransactionOwner, key: Key, call: RequestContext, *, adds: bool
 ) -> ErrorCode | None:
-    """Ask the coordinator, on whatever node it is, about a partition; None: its replicas are not that far."""
+    """Ask the coordinator, on any node, about a partition; None while its state is not replicated."""
     topic = node.topic(internal_topics.TRANSACTIONS)
     index = internal_topics.internal_partition_of(transactional_id)
     there = None if topic is None else node.reachable_nodes.leader(node, topic, index)
@@ -142,7 +142,7 @@ def query_coordinator(
 
 
 def _error_for_version(error: ErrorCode, version: int) -> ErrorCode:
-    """A coordinator's error, as a Produce request of a version is told of it."""
+    """Return the error code that a Produce version uses for a coordinator's error."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_ERROR_FROM:

@@ -1,4 +1,4 @@
-"""Transactions whose outcome is decided and not yet told to all their partitions."""
+"""Decided transactions whose markers are not yet in all their partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .states import Key, TransactionMetadata
 
 @dataclass(frozen=True, slots=True)
 class WrittenMarker:
-    """A marker in the log of a leader."""
+    """A marker in a leader's log: leader epoch and the offset after the marker."""
 
     epoch: int
     end_offset: int
@@ -17,30 +17,30 @@ class WrittenMarker:
 
 @dataclass(slots=True)
 class PendingEnd:
-    """A transaction whose outcome is decided, and where it is not told yet."""
+    """A decided transaction, and the partitions whose markers are not written or not replicated."""
 
     due: float
-    """When the markers are written (seconds)."""
+    """When to write the markers (seconds)."""
 
     unwritten: set[Key]
     unreplicated: dict[Key, WrittenMarker] = field(default_factory=dict)
 
 
 class PendingEnds:
-    """All transactions that are being ended by one node."""
+    """All transactions that one node is ending."""
 
     def __init__(self) -> None:
         self._known: dict[str, PendingEnd] = {}
 
     def of(self, known: TransactionMetadata, due: float) -> PendingEnd:
-        """How far a transaction's end has come."""
+        """Return the progress of a transaction's end; start it if it is new."""
         return self._known.setdefault(known.transactional_id, PendingEnd(due, set(known.partitions)))
 
     def retain(self, names: set[str]) -> None:
-        """Forget all others."""
+        """Forget all transactions except `names`."""
         for name in [name for name in self._known if name not in names]:
             del self._known[name]
 
     def next_deadline(self, now: float) -> float | None:
-        """When the next markers are to be written, if there are any that wait for that."""
+        """Return when the next markers are due, or None."""
         return min((one.due for one in self._known.values() if one.due > now), default=None)

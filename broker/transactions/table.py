@@ -1,4 +1,4 @@
-"""What the coordinators of transactions on this node know: the newest record of each transactional id in their partitions."""
+"""State of the transaction coordinators on this node: the newest record of each transactional id."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..log.batch_writer import InternalRecord, read_internal_records
 from .states import TransactionMetadata, TransactionState
 
 SPARE_RECORDS: Final = 1_000
-"""Records that a log may have beyond four times what it must tell, before it is written anew."""
+"""Records that a log may have beyond four per transactional id before it is compacted."""
 
 
 class TransactionTable:
-    """States by transactional id, partition by partition of `__transaction_state`, as far as this node leads them."""
+    """States by transactional id, for the partitions of `__transaction_state` that this node leads."""
 
     def __init__(self) -> None:
         self._known: dict[int, dict[str, TransactionMetadata]] = {}
@@ -23,7 +23,7 @@ class TransactionTable:
         self._records: dict[int, int] = {}
 
     def load(self, index: int, batches: Iterable[bytes], ready_at: float) -> None:
-        """Take a partition over; nothing is told before `ready_at` (seconds)."""
+        """Take over a partition; it counts as loading until `ready_at` (seconds)."""
         self.unload(index)
         self._known[index] = {}
         self._ready_at[index] = ready_at
@@ -31,21 +31,21 @@ class TransactionTable:
             self.replay(index, data)
 
     def unload(self, index: int) -> None:
-        """Leave a partition to another node."""
+        """Drop a partition that another node took over or that no longer exists."""
         for name in self._known.pop(index, {}):
             _ = self._ends.pop(name, None)
         _ = self._records.pop(index, None)
 
     def leads(self, index: int) -> bool:
-        """Whether a partition was taken over."""
+        """Return whether a partition was loaded."""
         return index in self._known
 
     def loading(self, index: int, now: float) -> bool:
-        """Whether it is too early to tell anything."""
+        """Return whether a partition is still loading."""
         return now < self._ready_at[index]
 
     def replay(self, index: int, data: bytes) -> None:
-        """Learn what a batch says, which is in the log now."""
+        """Apply an appended batch."""
         states = self._known[index]
         for key, value in read_internal_records(data):
             assert key is not None
@@ -56,40 +56,40 @@ class TransactionTable:
                 states[key.decode()] = _decode_record(key.decode(), value)
 
     def get(self, index: int, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id."""
+        """Return the state of a transactional id, or None."""
         return self._known[index].get(transactional_id)
 
     def all(self) -> Iterator[tuple[int, TransactionMetadata]]:
-        """Everything that is known, with its partition."""
+        """Iterate over all states, with their partition."""
         return iter([(index, one) for index, states in self._known.items() for one in states.values()])
 
     def note_written(self, transactional_id: str, end_offset: int) -> None:
-        """Note how far the replicas must come before a state counts."""
+        """Record the offset that must be replicated before a state takes effect."""
         self._ends[transactional_id] = end_offset
 
     def end_of(self, transactional_id: str) -> int:
-        """How far the replicas must come."""
+        """Return the offset that must be replicated before the last state takes effect."""
         return self._ends.get(transactional_id, 0)
 
     def needs_compaction(self, index: int) -> bool:
-        """Whether the log of a partition says most things more than once."""
+        """Return whether the log of a partition has too many outdated records."""
         return self._records.get(index, 0) > 4 * len(self._known[index]) + SPARE_RECORDS
 
     def compacted(self, index: int) -> list[InternalRecord]:
-        """All that a partition's log must say; it is counted anew from here."""
+        """Return records of a partition's whole current state; restart its record count."""
         self._records[index] = 0
         return [encode_record(one) for one in self._known[index].values()]
 
 
 def encode_record(known: TransactionMetadata) -> InternalRecord:
-    """A state as a record."""
+    """Encode a state as a record."""
     told = known._asdict() | {"state": known.state.value, "partitions": sorted(known.partitions)}
     del told["transactional_id"]
     return InternalRecord(known.transactional_id.encode(), json.dumps(told).encode())
 
 
 def tombstone(transactional_id: str) -> InternalRecord:
-    """The record that a transactional id is forgotten."""
+    """Return the record that deletes a transactional id."""
     return InternalRecord(transactional_id.encode(), None)
 
 
