@@ -1,4 +1,4 @@
-"""`penstock audit …`: the topic in which the daemon tells what it took and delivered."""
+"""`penstock audit …`: the topic in which the daemon publishes which records it took and delivered."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,23 +18,27 @@ WANTED: Final = {
     "message.timestamp.type": "LogAppendTime",
 }
 
-app = typer.Typer(no_args_is_help=True, help="What the daemon tells of the records it took and delivered.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage the topic in which the daemon publishes which records it took and delivered."
+)
 
 
 @app.callback()
 def audit() -> None:
-    """What the daemon tells of the records it took and delivered."""
+    """Manage the topic in which the daemon publishes which records it took and delivered."""
 
 
 @app.command("create-topic")
 def create_topic(
     config: ConfigOption = None,
-    partitions: Annotated[int, typer.Option(min=1, max=10_000, help="Partitions; each daemon writes to one.")] = 3,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Number of partitions; each daemon writes to one.")
+    ] = 3,
     replication_factor: Annotated[
-        int, typer.Option(min=-1, max=100, help="Replicas of each; -1: as the brokers do by default.")
+        int, typer.Option(min=-1, max=100, help="Replicas of each partition; -1: the brokers' default.")
     ] = -1,
 ) -> None:
-    """Make the audit topic of the settings; of one that is there, say what is wrong with it."""
+    """Create the audit topic of the settings; if it exists, report problems with its configuration."""
     from .topic_admin import AdminError, TopicAdmin
 
     settings = settings_from(config)
@@ -57,7 +61,7 @@ def create_topic(
 
 
 def problems(found: "TopicDescription") -> list[str]:
-    """What an audit topic should be and this one is not, in sentences."""
+    """Return the differences between this topic and a correct audit topic, one sentence each."""
     wrong: list[str] = []
     policy = {word.strip() for word in (found.settings.get("cleanup.policy") or "").split(",")}
     if "compact" not in policy:
@@ -75,7 +79,7 @@ def problems(found: "TopicDescription") -> list[str]:
 
 
 def missing(settings_topic: str, found: "TopicDescription | None") -> list[str]:
-    """Warnings for `penstock check`."""
+    """Return warnings for `penstock check`."""
     if found is None:
         return [f"the audit topic {settings_topic} does not exist: penstock audit create-topic makes it"]
     return [f"{settings_topic}: {problem}" for problem in problems(found)]

@@ -1,4 +1,4 @@
-"""What several verbs share: the settings file, failing with a sentence, writing JSON."""
+"""Helpers shared by several verbs: load the settings file, fail with a message, write JSON."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from ..runtime.process import ExitCode
 
 DEFAULT_CONFIG: Final = Path("/etc/penstock/penstock.toml")
 
-DirectoryOption = Annotated[Path | None, typer.Option("--directory", help="The folder itself, or a copy of it.")]
+DirectoryOption = Annotated[Path | None, typer.Option("--directory", help="The directory itself, or a copy of it.")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help=f"Settings file. Default: {DEFAULT_CONFIG}", show_default=False)
 ]
@@ -24,22 +24,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for program
 RuntimeOption = Annotated[
     Path | None,
     typer.Option(
-        "--runtime-dir", help="The daemon's runtime directory. Default: that of PENSTOCK_SOCKET, or of the settings."
+        "--runtime-dir",
+        help="The daemon's runtime directory. Default: the directory of PENSTOCK_SOCKET, or the one in the settings.",
     ),
 ]
 
 
 def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
-    """End with a sentence on standard error."""
+    """Write a message to standard error and exit with `code`."""
     sys.stderr.write(f"penstock: {text}\n")
     raise typer.Exit(int(code))
 
 
 def settings_from(config: Path | None, *, trial: tuple[Path, str] | None = None) -> Settings:
-    """The settings of `config` or the default file. With `trial` (directory, bootstrap servers) and no file, settings that
-    keep everything in that directory; with a file, those bootstrap servers take the place of the file's.
+    """Load the settings of `config` or of the default file.
 
-    Exits with `ExitCode.CONFIGURATION` after telling every problem.
+    With `trial` (directory, bootstrap servers) and no file, return settings that keep everything in that directory;
+    with a file, those bootstrap servers replace the file's.
+
+    Exits with `ExitCode.CONFIGURATION` after writing every problem.
     """
     try:
         if trial is None:
@@ -58,7 +61,7 @@ def settings_from(config: Path | None, *, trial: tuple[Path, str] | None = None)
 
 
 def runtime_directory(given: Path | None, config: Path | None) -> Path:
-    """Where the running daemon has its sockets: as given, else beside PENSTOCK_SOCKET, else what the settings file says."""
+    """Return the daemon's socket directory: as given, else that of PENSTOCK_SOCKET, else the settings file's."""
     if given is not None:
         return given.absolute()
     named = os.environ.get("PENSTOCK_SOCKET")
@@ -70,7 +73,7 @@ def runtime_directory(given: Path | None, config: Path | None) -> Path:
 
 
 def socket_path(given: Path | None, config: Path | None) -> Path:
-    """The daemon's socket: PENSTOCK_SOCKET as it is, unless a directory or a file is given."""
+    """Return the path of the daemon's socket: PENSTOCK_SOCKET unchanged, unless a directory or a file is given."""
     named = os.environ.get("PENSTOCK_SOCKET")
     if named and given is None and config is None:
         return Path(named).absolute()
@@ -78,9 +81,9 @@ def socket_path(given: Path | None, config: Path | None) -> Path:
 
 
 def running_settings(runtime: Path) -> Settings:
-    """The settings the running daemon was started with.
+    """Return the settings that the running daemon was started with.
 
-    Exits with a sentence when there is none, or when they may not be read.
+    Exits with a message if no daemon is running or its settings may not be read.
     """
     path = runtime / "settings.json"
     try:
@@ -92,10 +95,10 @@ def running_settings(runtime: Path) -> Settings:
 
 
 def data_settings(config: Path | None, runtime: Path | None) -> Settings:
-    """Settings that say where records lie: the running daemon's when its runtime directory is given, else the file's."""
+    """Return the settings that locate the records: the running daemon's if `runtime` is given, else the file's."""
     return running_settings(runtime.absolute()) if runtime is not None else settings_from(config)
 
 
 def write_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Write one JSON document to standard output."""
     sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")

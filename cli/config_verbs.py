@@ -7,12 +7,12 @@ import typer
 from ..config import reference as pages
 from .common import ConfigOption, JsonOption, settings_from, write_json
 
-app = typer.Typer(no_args_is_help=True, help="Settings in force, and what can be set.")
+app = typer.Typer(no_args_is_help=True, help="Show the settings in force, and the reference of all settings.")
 
 
 @app.command()
 def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """The settings in force: the file's and every default."""
+    """Show the settings in force: those of the file and every default."""
     table = settings_from(config).model_dump(mode="json", by_alias=True)
     if as_json:
         write_json(table)
@@ -24,7 +24,7 @@ def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def reference(as_json: JsonOption = False) -> None:
-    """Every setting with its default, limits and meaning (Markdown; JSON schema with --json)."""
+    """Show every setting with its default, limits and meaning (Markdown; JSON schema with --json)."""
     if as_json:
         from ..config.model import Settings
 

@@ -13,7 +13,7 @@ from .common import DEFAULT_CONFIG, ConfigOption, JsonOption, RuntimeOption, fai
 
 
 def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
-    """One page about the running daemon: records, spool, brokers, shards, alarms."""
+    """Show the state of the running daemon: records, spool, brokers, shards, alarms."""
     from ..daemon.processes.control_client import ControlError, ask
     from .status_page import show
 
@@ -30,7 +30,7 @@ def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_js
 
 
 def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
-    """Check the settings file, then let the running daemon take over what can change while it runs."""
+    """Check the settings file, then apply to the running daemon the settings that can change at run time."""
     from ..daemon.processes.control_client import ControlError, ask
 
     try:
@@ -64,11 +64,11 @@ def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_js
 
 def resend(
     topic: Annotated[str, typer.Argument(help="Topic of the partition.")],
-    partition: Annotated[int, typer.Argument(help="Its number.", min=0)],
+    partition: Annotated[int, typer.Argument(help="Partition number.", min=0)],
     config: ConfigOption = None,
     runtime_dir: RuntimeOption = None,
 ) -> None:
-    """Let one blocked partition go on under a new producer id. Records that were on their way may then be in Kafka twice."""
+    """Resume one blocked partition under a new producer id. Records that were in flight may then be in Kafka twice."""
     from ..daemon.processes.control_client import ControlError, ask
 
     path = runtime_directory(runtime_dir, config) / "control.sock"
@@ -82,7 +82,7 @@ def resend(
 def check(
     config: ConfigOption = None,
     connect: Annotated[
-        bool, typer.Option("--connect", help="Also speak to the brokers: TLS, login, one question.")
+        bool, typer.Option("--connect", help="Also connect to the brokers: TLS, login, one request.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -116,7 +116,7 @@ def check(
 
 
 def broker(context: typer.Context) -> None:
-    """Run one embedded broker alone. NOT FOR PRODUCTION. Its options: `penstock broker --help-broker`."""
+    """Run a single embedded broker. NOT FOR PRODUCTION. Its options: `penstock broker --help-broker`."""
     from ..broker import server
 
     arguments = [argument.replace("--help-broker", "--help") for argument in context.args]

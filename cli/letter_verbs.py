@@ -1,4 +1,4 @@
-"""`penstock dead-letters …`: what Kafka refused for good."""
+"""`penstock dead-letters …`: records that Kafka refused permanently."""
 
 import base64
 import sys
@@ -9,7 +9,7 @@ import typer
 
 from .common import ConfigOption, DirectoryOption, JsonOption, RuntimeOption, data_settings, fail, write_json
 
-app = typer.Typer(no_args_is_help=True, help="Records Kafka refused for good.")
+app = typer.Typer(no_args_is_help=True, help="Show records that Kafka refused permanently.")
 
 
 @app.command("list")
@@ -19,7 +19,7 @@ def list_verb(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The letters: topic, partition, Kafka's error, how many records."""
+    """List the dead letters: topic, partition, Kafka's error, number of records."""
     from ..daemon.deadletters.files import list_dead_letters
 
     folder = directory or data_settings(config, runtime_dir).dead_letter_dir
@@ -39,13 +39,13 @@ def list_verb(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Name of a letter, as `list` tells it.")],
+    name: Annotated[str, typer.Argument(help="Name of a dead letter, as `list` shows it.")],
     config: ConfigOption = None,
     runtime_dir: RuntimeOption = None,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One letter's records. Keys and values are base64 with --json."""
+    """Show the records of one dead letter. With --json, keys and values are base64."""
     from ..daemon.deadletters.files import DeadLetterError, read_dead_letter
 
     try:
@@ -62,7 +62,7 @@ def show(
 
 
 def _encoded(value: object) -> object:
-    """Bytes as base64, all the way down."""
+    """Convert bytes to base64, in nested values too."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`penstock send` and `penstock loadgen`: records through the real socket."""
+"""`penstock send` and `penstock loadgen`: send records through the real socket."""
 
 import json
 import socket
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
     from ..client.arguments import LevelName
 
 LEVELS: Final[dict[str, "LevelName"]] = {"accepted": "accepted", "spooled": "spooled", "delivered": "delivered"}
-LevelOption = Annotated[str, typer.Option(help="accepted, spooled or delivered.")]
+LevelOption = Annotated[str, typer.Option(help="Acknowledgement level: accepted, spooled or delivered.")]
 _PERCENTILES = (50, 90, 99, 100)
 
 
 def send(
     topic: Annotated[str, typer.Argument(help="Topic to send to.")],
     values: Annotated[
-        list[str] | None, typer.Argument(help="Values; without any, one record per line of standard input.")
+        list[str] | None,
+        typer.Argument(help="Values of the records; if none is given, one record per line of standard input."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="Key of every record.")] = None,
     level: LevelOption = "delivered",
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answers.")] = 60.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the acknowledgements.")] = 60.0,
     config: ConfigOption = None,
     runtime_dir: RuntimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send records from the arguments or from standard input, and wait for their answers."""
+    """Send records from the arguments or from standard input, and wait for their acknowledgements."""
     from ..client import Producer, WaitTimeoutError
 
     known = _level(level)
@@ -71,24 +72,25 @@ def send(
 
 def loadgen(
     topic: Annotated[str, typer.Argument(help="Topic to send to; it must exist.")],
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to send.")] = 10.0,
-    sessions: Annotated[int, typer.Option(min=1, max=256, help="Sessions, a process each.")] = 1,
-    rate: Annotated[
-        int, typer.Option(min=0, help="Records a second, all sessions together; 0: as fast as it goes.")
-    ] = 0,
-    value_bytes: Annotated[int, typer.Option(min=2, max=900_000, help="Size of a value.")] = 100,
-    key_bytes: Annotated[int, typer.Option(min=0, max=10_000, help="Size of a key; 0: no keys.")] = 16,
-    frame_records: Annotated[int, typer.Option(min=1, max=100_000, help="Records handed over at once.")] = 1000,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds to send for.")] = 10.0,
+    sessions: Annotated[int, typer.Option(min=1, max=256, help="Number of sessions, each in its own process.")] = 1,
+    rate: Annotated[int, typer.Option(min=0, help="Records per second over all sessions; 0: as fast as possible.")] = 0,
+    value_bytes: Annotated[int, typer.Option(min=2, max=900_000, help="Size of each value in bytes.")] = 100,
+    key_bytes: Annotated[int, typer.Option(min=0, max=10_000, help="Size of each key in bytes; 0: no keys.")] = 16,
+    frame_records: Annotated[int, typer.Option(min=1, max=100_000, help="Records per frame.")] = 1000,
     unanswered_frames: Annotated[
         int,
-        typer.Option(min=1, help="Frames of a session without an answer; at the limit it waits. Less: lower latency."),
+        typer.Option(
+            min=1,
+            help="Maximum unacknowledged frames per session before it waits. Lower values reduce latency.",
+        ),
     ] = 64,
     level: LevelOption = "delivered",
     config: ConfigOption = None,
     runtime_dir: RuntimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put load on the running daemon; print rate, CPU per record, latencies, and what arrived by the brokers' end offsets."""
+    """Put load on the running daemon; print rate, CPU per record, latencies, and arrivals by end offset."""
     from ..daemon.processes.control_client import ask
 
     _ = _level(level)
@@ -125,7 +127,7 @@ def loadgen(
 
 
 def _must_listen(path: Path) -> None:
-    """A wrong path shall be told at once, not after a wait."""
+    """Fail at once if the path is wrong, instead of after a timeout."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
@@ -141,7 +143,7 @@ def _level(level: str) -> "LevelName":
 
 @contextmanager
 def _offsets(servers: str, topic: str) -> Generator[Callable[[], int]]:
-    """A function that adds up the end offsets of the topic's partitions."""
+    """Return a function that sums the end offsets of the topic's partitions."""
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError
     from kafka.structs import TopicPartition
@@ -161,7 +163,7 @@ def _offsets(servers: str, topic: str) -> Generator[Callable[[], int]]:
 
 
 def _drive(orders: list[dict[str, object]], seconds: float, *, quiet: bool) -> list[dict[str, Any]]:
-    """Run the sessions side by side with a progress bar on a terminal; their results."""
+    """Run the sessions in parallel, with a progress bar on a terminal, and return their results."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     processes = [
@@ -194,7 +196,7 @@ def _drive(orders: list[dict[str, object]], seconds: float, *, quiet: bool) -> l
 
 
 def _lines(processes: "list[subprocess.Popen[str]]") -> Iterator[tuple[int, str]]:
-    """Lines of all processes as they come, with the process's place."""
+    """Yield the output lines of all processes as they arrive, each with the index of its process."""
     import selectors
 
     with selectors.DefaultSelector() as selector:
@@ -235,7 +237,7 @@ def _report(
 
 
 def _daemon_cpu(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
-    """CPU µs that router and shards used in between; a process that was replaced counts from its start."""
+    """Return the CPU time in µs that router and shards used in between; a replaced process counts from its start."""
     earlier = {item["pid"]: item["cpu_us"] for item in before["processes"]}
     used: dict[str, int] = {"router": 0, "shards": 0}
     for item in after["processes"]:

@@ -1,4 +1,4 @@
-"""`penstock`: one command, a verb each. Exit codes are those of `runtime.process.Exit`."""
+"""`penstock`: one command, a verb each. Exit codes are those of `runtime.process.ExitCode`."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="A local ingestion daemon for Apache Kafka: records in over a Unix socket, into Kafka once and in order.",
+    help="Local ingestion daemon for Apache Kafka: sends records from a Unix socket to Kafka, once and in order.",
 )
 app.add_typer(config_verbs.app, name="config")
 app.add_typer(spool_verbs.app, name="spool")
@@ -34,13 +34,15 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 def run(
     config: ConfigOption = None,
     embedded_broker: Annotated[
-        bool, typer.Option("--embedded-broker", help="Run a small broker of our own beside it. Not for production.")
+        bool, typer.Option("--embedded-broker", help="Also run a small embedded broker. Not for production.")
     ] = False,
-    broker_nodes: Annotated[int, typer.Option(min=1, max=9, help="Embedded brokers to run.")] = 1,
+    broker_nodes: Annotated[int, typer.Option(min=1, max=9, help="Number of embedded brokers.")] = 1,
     broker_port: Annotated[int, typer.Option(min=1, max=65_000, help="Port of the first embedded broker.")] = 19092,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic of the embedded brokers: NAME:PARTITIONS.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Topic to create on the embedded brokers: NAME:PARTITIONS.")
+    ] = None,
     directory: Annotated[
-        Path, typer.Option(help="Where everything goes when there is no settings file (with --embedded-broker).")
+        Path, typer.Option(help="Directory for all files if there is no settings file (with --embedded-broker).")
     ] = Path("penstock-trial"),
 ) -> None:
     """Run the daemon in the foreground: supervisord with router, shards and exporter."""
@@ -69,7 +71,7 @@ def run(
 
 @app.command()
 def version(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """The version of this installation."""
+    """Show the version of this installation."""
     from importlib.metadata import version as installed
 
     number = installed("penstock")

@@ -1,4 +1,4 @@
-"""The reference page of the command line, made from the commands themselves (`make docs`)."""
+"""Generates the reference page of the command line from the commands themselves (`make docs`)."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ from ..runtime.command_page import options_of, sections_of
 from ..runtime.process import ExitCode
 
 EXITS: Final = {
-    ExitCode.OK: "done; of a process: an orderly end",
-    ExitCode.FAILED: "it could not be done; standard error says why",
+    ExitCode.OK: "success; of a process: an orderly shutdown",
+    ExitCode.FAILED: "failure; standard error explains why",
     ExitCode.USAGE: "wrong options",
     ExitCode.PARENT_GONE: "of a process: the launcher has ended",
-    ExitCode.PEER_GONE: "of a shard: its router has ended, or the bus between them broke",
-    ExitCode.INVARIANT_VIOLATED: "of a process: a rule was broken; it stops rather than send",
-    ExitCode.SPOOL: "of a process: spool or journal cannot be had",
-    ExitCode.CONFIGURATION: "the settings, or what they describe, are wrong; every problem is told",
+    ExitCode.PEER_GONE: "of a shard: its router has ended, or the bus between them failed",
+    ExitCode.INVARIANT_VIOLATED: "of a process: an invariant was violated; the process stops without sending more",
+    ExitCode.SPOOL: "of a process: spool or journal cannot be opened",
+    ExitCode.CONFIGURATION: "the settings, or the things that they describe, are wrong; every problem is reported",
 }
 """What each exit code means."""
 
@@ -35,12 +35,12 @@ def _app() -> typer.Typer:
 
 
 def options() -> dict[str, set[str]]:
-    """Each verb's options: `spool show` -> `{"--config", …}`."""
+    """Return each verb's options: `spool show` -> `{"--config", …}`."""
     return options_of(_app())
 
 
 def page() -> str:
-    """The page, Markdown."""
+    """Render the page in Markdown."""
     lines = [_HEAD, *sections_of(_app(), "penstock")]
     lines += ["## Exit codes\n", "| code | name | meaning |", "|---|---|---|"]
     lines += [f"| {int(code)} | `{code.name}` | {text} |" for code, text in sorted(EXITS.items())]

@@ -1,4 +1,4 @@
-"""`penstock spool …`: look into the spool, live or a copy, and check it. Nothing is changed."""
+"""`penstock spool …`: inspect the spool, live or a copy, and check it. These commands change nothing."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Report = TypeVar("Report", "SpoolReport", "VerifyReport")
 
-app = typer.Typer(no_args_is_help=True, help="Look into the spool and check it; nothing is changed.")
+app = typer.Typer(no_args_is_help=True, help="Inspect and check the spool without changing it.")
 
 
 @app.command()
@@ -25,7 +25,7 @@ def show(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Segments, entries by kind, partitions, client ids."""
+    """Show segments, entries by kind, partitions and client ids."""
     from ..daemon.spool import report as spool_report
 
     folder = directory or data_settings(config, runtime_dir).spool_dir
@@ -39,7 +39,7 @@ def verify(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every checksum. Exit code 1 when anything is damaged."""
+    """Verify every checksum. The exit code is 1 if anything is damaged."""
     from ..daemon.spool import report as spool_report
 
     folder = directory or data_settings(config, runtime_dir).spool_dir
@@ -48,7 +48,7 @@ def verify(
 
 
 def _write_report(look: Callable[[Path], Report], folder: Path, *, as_json: bool) -> Report:
-    """Make the report and write it, for a program or for a person."""
+    """Create the report and write it as JSON or as text."""
     try:
         report = look(folder)
     except OSError as error:

@@ -1,10 +1,10 @@
-"""`bootstrap.servers`, read once for all who need it."""
+"""Parses `bootstrap.servers`."""
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port` pairs out of a list with commas; IPv6 addresses stand in brackets.
+    """Return the `host:port` pairs of a comma-separated list; IPv6 addresses are in brackets.
 
-    Raises ValueError, which names the entry that is wrong.
+    Raises ValueError, which names the wrong entry.
     """
     found: dict[tuple[str, int], None] = {}
     for entry in (part.strip() for part in text.split(",")):

@@ -1,7 +1,7 @@
-"""Settings of the direct producer, under Kafka's names and with Kafka's defaults. Every problem is told at once.
+"""Settings of the direct producer, under Kafka's names and with Kafka's defaults. Every problem is reported at once.
 
-Values may be what Python has for them or the texts of a properties file. A setting that does not go with idempotence is an
-error unless `enable.idempotence` is written false: it is never switched off silently (CFG-14).
+Values may be Python values or strings as in a properties file. A setting that conflicts with idempotence is an error
+unless `enable.idempotence` is explicitly false: idempotence is never disabled silently (CFG-14).
 """
 
 import difflib
@@ -31,7 +31,7 @@ _LISTS: Final = ("bootstrap.servers", "ssl.enabled.protocols", "ssl.cipher.suite
 _DELIVERY_TIMEOUT_MS: Final = 120_000
 _PLACEHOLDER: Final = "localhost:9092"
 _numbers: Final = itertools.count(1)
-"""Producers of this process that were not given a name (CFG-6)."""
+"""Numbers of this process's producers without a name (CFG-6)."""
 
 
 def _number_of(acks: Acks) -> Acks:
@@ -39,54 +39,56 @@ def _number_of(acks: Acks) -> Acks:
 
 
 class DirectSettings(ProducerSettings):
-    """The direct producer, under Kafka's names."""
+    """Settings of the direct producer, under Kafka's names."""
 
     # Made by `direct_settings`, which checks what the declarations cannot say.
 
     client_id: str = ""
-    """Name told to the brokers, for their logs and quotas. Empty: `producer-` and the transactional id, or without one a number
-    that counts in this process."""
+    """Client name sent to the brokers, for their logs and quotas. Empty: `producer-` plus the transactional id, or plus
+    a number counted in this process."""
     acks: Annotated[Acks, AfterValidator(_number_of)] = "all"
-    """Brokers that must have a record before it is delivered: all that are in sync (`all`, which reads `-1`), the leader
-    (`1`), or none (`0`). Idempotence needs `all`."""
+    """Brokers that must have a record before it counts as delivered: all in-sync replicas (`all`, which reads back as
+    `-1`), the leader (`1`), or none (`0`). Idempotence needs `all`."""
     enable_idempotence: bool = True
-    """Each record is in the log once and in order, however often it was sent. Never switched off unless `false` is written."""
+    """Write each record to the log once and in order, however often it is sent. Disabled only if `false` is written."""
     retries: int = Field(default=INT_MAX, ge=0, le=INT_MAX)
-    """How often a batch is sent again after an error that passes. `delivery.timeout.ms` ends it sooner. Idempotence needs 1
-    at least."""
+    """How often a batch is retried after a transient error. `delivery.timeout.ms` may end it sooner. Idempotence needs
+    at least 1."""
     delivery_timeout_ms: int = Field(default=_DELIVERY_TIMEOUT_MS, ge=0, le=INT_MAX)
-    """How long after `send` a record may stay undelivered, in ms, before its future fails. At least `linger.ms` +
-    `request.timeout.ms`; left out, it is raised to that."""
+    """How long a record may stay undelivered after `send`, in ms, before its future fails. At least `linger.ms` +
+    `request.timeout.ms`; if left out, it is raised to that sum."""
     linger_ms: Annotated[int, AfterValidator(lambda given: min(given, INT_MAX))] = Field(default=5, ge=0)
-    """Hold a part-full batch this long for company, in ms; counts from its first record. Zero sends at once."""
+    """How long a batch may wait to fill, in ms, counted from its first record. Zero sends at once."""
     batch_size: Annotated[int, AfterValidator(lambda given: max(given, 1))] = Field(default=16_384, ge=0, le=INT_MAX)
-    """Bytes of one batch, by what its records should compress to. A larger record goes alone; 0 sends each record alone."""
+    """Maximum size of one batch in bytes, by the estimated compressed size of its records. A larger record gets a batch
+    of its own; 0 gives every record its own batch."""
     buffer_memory: int = Field(default=32 << 20, ge=0)
-    """Bytes of records that wait or are on their way; `send` waits for room, at most `max.block.ms`. At least `batch.size`. Half
-    of it is shared out over the brokers in use, half is for all: a broker that takes nothing leaves the others their shares."""
+    """Maximum bytes of records that wait or are in flight; `send` waits for free memory for at most `max.block.ms`. At
+    least `batch.size`. Half of it is divided among the brokers in use and half is shared by all: a broker that takes
+    nothing leaves the others their shares."""
     max_request_size: int = Field(default=1_048_576, ge=0, le=INT_MAX)
-    """Bytes of one record before compression, and of the batches of one Produce request."""
+    """Maximum bytes of one record before compression, and of the batches of one Produce request."""
     max_block_ms: int = Field(default=60_000, ge=0)
-    """How long `send` and `partitions_for` may wait for metadata and memory together, and calls about transactions for their
-    end, in ms."""
+    """How long `send` and `partitions_for` may wait for metadata and memory together, and how long transaction calls
+    may wait to complete, in ms."""
     enable_metrics_push: bool = True  # type: ignore[assignment]  # the daemon takes false only
-    """Tell brokers the metrics that they ask their clients for (KIP-714); needs `penstock[telemetry]`."""
+    """Push to brokers the client metrics that they subscribe to (KIP-714); needs `penstock[telemetry]`."""
     metrics_sample_window_ms: int = Field(default=30_000, ge=0)
-    """Means, maxima and rates of `metrics()` are taken over windows of so many ms; 0 means 1."""
+    """Length of one window for the means, maxima and rates of `metrics()`, in ms; 0 means 1."""
     metrics_num_samples: int = Field(default=2, ge=1, le=1_000)
-    """So many windows are looked at."""
+    """Number of windows that means, maxima and rates cover."""
     metrics_recording_level: Literal["INFO", "DEBUG", "TRACE"] = "INFO"
-    """`DEBUG` keeps metrics of single partitions too; `TRACE` adds nothing to it."""
+    """`DEBUG` also keeps metrics of single partitions; `TRACE` adds nothing to it."""
     transactional_id: str | None = Field(default=None, min_length=1)
-    """Name of this producer in transactions, which lives on from one process to the next: whoever begins with it fences all
-    earlier ones. None: records are sent outside of transactions."""
+    """Transactional id, which stays the same from one process to the next: a producer that starts with it fences all
+    earlier producers with the same id. None: records are sent outside of transactions."""
     transaction_timeout_ms: int = Field(default=60_000, ge=1, le=INT_MAX)
     """How long a transaction may stay open, in ms, before its coordinator aborts it. Brokers allow at most their
     `transaction.max.timeout.ms`."""
 
     @model_validator(mode="after")
     def _raise_delivery_timeout(self) -> Self:
-        """The default delivery time-out is raised to what linger and one request may take (CFG-7)."""
+        """Raise the default delivery timeout to the time that linger and one request may take (CFG-7)."""
         if not self._has_explicit_delivery_timeout and self.delivery_timeout_ms < self.delivery_timeout_min_ms:
             object.__setattr__(self, "delivery_timeout_ms", self.delivery_timeout_min_ms)
         return self
@@ -97,11 +99,11 @@ class DirectSettings(ProducerSettings):
 
     @property
     def delivery_timeout_min_ms(self) -> int:
-        """Linger and one request, in ms."""
+        """The sum of `linger.ms` and `request.timeout.ms`, in ms."""
         return min(self.linger_ms + self.request_timeout_ms, INT_MAX)
 
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed but probably not meant, one sentence each."""
+        """Return warnings about allowed but probably unintended values, one sentence each."""
         found = super().warnings()
         if not self._has_explicit_delivery_timeout and self.delivery_timeout_ms > _DELIVERY_TIMEOUT_MS:
             least = f"{self.delivery_timeout_ms}, which is linger.ms + request.timeout.ms"
@@ -110,7 +112,7 @@ class DirectSettings(ProducerSettings):
 
 
 def direct_settings(given: Mapping[str, object]) -> DirectSettings:
-    """Check settings and fill in the rest. Names as Kafka has them, or with underscores.
+    """Check settings and fill in defaults. Names are Kafka's, or written with underscores.
 
     Raises:
         ConfigError: with every problem found.
@@ -136,7 +138,7 @@ def direct_settings(given: Mapping[str, object]) -> DirectSettings:
 
 
 def _kept(given: Mapping[str, object], problems: list[str]) -> Iterator[tuple[str, object]]:
-    """What is given of the settings there are, under their names."""
+    """Yield the given settings that exist, under Kafka's names; add the others to `problems`."""
     attributes = {attribute: field.alias or attribute for attribute, field in DirectSettings.model_fields.items()}
     known = set(attributes.values())
     refusals = OTHER_CLIENTS_NAMES | DIRECT_REFUSED
@@ -159,10 +161,10 @@ def _kept(given: Mapping[str, object], problems: list[str]) -> Iterator[tuple[st
 
 
 def _parsed(name: str, value: object) -> object:
-    """The value of a text, as Kafka reads the texts of a properties file.
+    """Parse a string value as Kafka parses the strings of a properties file.
 
     Raises:
-        ValueError: it is of another kind than the setting.
+        ValueError: the value has another type than the setting.
     """
     whole = next(field.annotation for field in DirectSettings.model_fields.values() if field.alias == name)
     kind = _without_none(whole)
@@ -190,7 +192,7 @@ def _parsed(name: str, value: object) -> object:
 
 
 def _without_none(kind: object) -> object:
-    """What a setting that may be left out holds when it is not."""
+    """Return the type of an optional setting without None."""
     if get_origin(kind) in (Union, UnionType):
         return next(item for item in get_args(kind) if item is not type(None))
     return kind
@@ -226,7 +228,7 @@ def _number(value: object) -> float:
 
 
 def _placeholder_settings(values: Mapping[str, object], wrong: set[str], problems: list[str]) -> dict[str, object]:
-    """Without brokers nothing else could be checked: an address stands in, and the want of one is told."""
+    """Report missing brokers and return a placeholder address, so that everything else can be checked."""
     name = "bootstrap.servers"
     if name in values:
         return {}
@@ -237,7 +239,7 @@ def _placeholder_settings(values: Mapping[str, object], wrong: set[str], problem
 
 
 def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str]) -> DirectSettings:
-    """The settings; those that are not allowed are told and have their defaults."""
+    """Return the settings; report invalid values and replace them by their defaults."""
     try:
         return DirectSettings.model_validate(values)
     except ValidationError as error:
@@ -252,7 +254,7 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
 
 
 def _across(settings: DirectSettings) -> Iterator[RuleViolation]:
-    """Rules between settings."""
+    """Yield violations of the rules between settings."""
     yield from rule_violations(settings)
     instead = "; without it write enable.idempotence = false"
     if settings.enable_idempotence and settings.acks != "-1":

@@ -1,4 +1,4 @@
-"""Times as people write them, `30s` or `5m`: read into seconds."""
+"""Converts durations such as `30s` or `5m` to seconds."""
 
 import re
 from typing import Annotated, Final
@@ -10,10 +10,10 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0
 
 
 def seconds_of(given: object) -> float:
-    """Seconds, from a number of them or a text with a unit (`ms`, `s`, `m`, `h`, `d`).
+    """Return seconds, from a number or from a string with a unit (`ms`, `s`, `m`, `h`, `d`).
 
     Raises:
-        ValueError: it is neither.
+        ValueError: `given` is neither.
     """
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given)
@@ -28,7 +28,7 @@ Duration = Annotated[float, BeforeValidator(seconds_of)]
 
 
 def text_of(seconds: float) -> str:
-    """A time as people write it, in its largest whole unit."""
+    """Return a duration as text, in its largest whole unit."""
     for unit in ("d", "h", "m", "s"):
         if seconds and seconds % _SECONDS[unit] == 0:
             return f"{int(seconds // _SECONDS[unit])}{unit}"

@@ -1,4 +1,4 @@
-"""What is wrong with the settings, all of it at once."""
+"""The error that reports all problems of the settings at once."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _USER_OF_URL: Final = re.compile("//.*@")
 
 
 class ConfigError(Exception):
-    """The operator's: nothing was started. `problems` are sentences that say what to change, and where."""
+    """A configuration error, raised before anything starts. `problems`: one sentence each, with place and remedy."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -17,7 +17,7 @@ class ConfigError(Exception):
 
 
 def expectation(detail: ErrorDetails) -> str:
-    """What a wrong value should have been, as the end of a sentence."""
+    """Return the expected value as the end of a sentence."""
     context = detail.get("ctx", {})
     if detail["type"] == "value_error" and "error" in context:
         return str(context["error"])
@@ -28,5 +28,5 @@ def expectation(detail: ErrorDetails) -> str:
 
 
 def redacted(value: object) -> str:
-    """A wrong value as it was written, but for user and password in a URL: what is wrong with settings goes into logs."""
+    """Return a wrong value as written, without user and password of a URL, because the message goes into logs."""
     return _USER_OF_URL.sub("//…@", repr(value))

@@ -1,4 +1,4 @@
-"""Settings handed from the launcher to the processes: read and checked once, written as JSON, known by their digest."""
+"""Passes settings from the launcher to the processes: checked once, written as JSON, identified by their digest."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ from .model import DaemonTopicSettings, Settings
 
 
 def digest(settings: Settings) -> str:
-    """A short name of exactly these settings."""
+    """Return a short digest that identifies exactly these settings."""
     return hashlib.sha256(_canonical(settings)).hexdigest()[:16]
 
 
 def write(settings: Settings, path: Path) -> None:
-    """Write for the processes (mode 0600, atomically)."""
+    """Write the settings for the processes (mode 0600, atomically)."""
     temporary = path.with_suffix(".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -24,12 +24,12 @@ def write(settings: Settings, path: Path) -> None:
 
 
 def read(path: Path) -> Settings:
-    """What `write` wrote."""
+    """Read the settings that `write` wrote."""
     return Settings.model_validate_json(path.read_bytes())
 
 
 def topic_settings(settings: Settings, topic: str) -> DaemonTopicSettings:
-    """The first pattern that matches, else the defaults."""
+    """Return the settings of the first pattern that matches, else the defaults."""
     return next(
         (found for pattern, found in settings.topics.items() if fnmatchcase(topic, pattern)), DaemonTopicSettings()
     )

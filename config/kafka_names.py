@@ -1,7 +1,6 @@
-"""The settings of Kafka's producer with Kafka's own defaults, and which of them the daemon and the direct producer do not keep, and why.
+"""Settings of Kafka's producer with Kafka's defaults, and reasons for those refused by daemon and direct producer.
 
-A test asks Kafka itself whether this table is whole and right. What is kept is declared in `producer.py`, `model.py` and
-`direct.py`.
+A test compares this table with Kafka's own. `producer.py`, `model.py` and `direct.py` declare the supported ones.
 """
 
 from typing import Final
@@ -123,17 +122,17 @@ KAFKA_DEFAULTS: Final = {
     "transactional.id": "null",
     "value.serializer": "required",
 }
-"""Of Kafka 4.3. `null`: none; empty: an empty text or list."""
+"""Defaults of Kafka 4.3. `null`: none; empty: an empty string or list."""
 
 NEWER_DEFAULTS: Final = {
     "buffer.memory.allocation.strategy": "full",
     "client.rack": "",
     "partitioner.rack.aware": "false",
 }
-"""Of Kafka's producer after that version."""
+"""Defaults of settings newer than Kafka 4.3."""
 
 OLDER_DEFAULTS: Final = {"auto.include.jmx.reporter": "true"}
-"""Of Kafka 3.9, gone since."""
+"""Defaults of Kafka 3.9 settings that have since been removed."""
 
 EVERY_DEFAULT: Final = KAFKA_DEFAULTS | NEWER_DEFAULTS | OLDER_DEFAULTS
 
@@ -142,7 +141,7 @@ _JMX: Final = "there is no Java virtual machine to report from"
 
 
 def _refused(reasons: dict[str, str]) -> dict[str, str]:
-    """With those that are refused everywhere."""
+    """Add the settings that are refused everywhere."""
     everywhere = {
         "auto.include.jmx.reporter": _JMX,
         "buffer.memory.allocation.strategy": "memory is taken as records come, never a whole batch ahead",
@@ -171,7 +170,7 @@ DAEMON_REFUSED: Final = _refused(
         "value.serializer": "values arrive as bytes: give the client library a `value_serializer`",
     }
 )
-"""Why the daemon does not keep a setting."""
+"""Why the daemon refuses a setting."""
 
 _REPORTERS: Final = (
     "reporters are classes of Java: ask `metrics()`, or register a Prometheus collector for the producer"
@@ -186,4 +185,4 @@ DIRECT_REFUSED: Final = _refused(
         "value.serializer": 'a class of Java cannot run here: give the producer a `value_serializer`, a name such as "json" or a function',
     }
 )
-"""Why the direct producer does not keep a setting."""
+"""Why the direct producer refuses a setting."""

@@ -1,4 +1,4 @@
-"""The daemon's settings from TOML files: the main one, then `conf.d/*.toml` beside it. Every problem is told at once."""
+"""Loads the daemon's settings: the main TOML file, then `conf.d/*.toml` beside it. Reports every problem at once."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _SOCKET_PATH_BYTES_MAX: Final = 107
 
 
 def load(path: Path) -> Settings:
-    """Read, merge, check.
+    """Read the files, merge them and check the settings.
 
     Raises:
         ConfigError: with every problem found.
@@ -46,7 +46,7 @@ def validate(table: Table, source: str) -> Settings:
 
 
 def _names(table: Table) -> Table:
-    """Give back their dots to Kafka's names."""
+    """Restore the dots in Kafka's names."""
     result = dict(table)
     kafka = result.get("kafka")
     if isinstance(kafka, dict):
@@ -61,7 +61,7 @@ def _names(table: Table) -> Table:
 
 
 def _across(settings: Settings, source: str) -> Iterator[str]:
-    """Rules between settings."""
+    """Yield violations of the rules between settings."""
     for path in (
         settings.socket_path,
         settings.control_path,

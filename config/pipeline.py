@@ -1,4 +1,4 @@
-"""Every setting of the pipeline on Spark, declared once, and its file: TOML, strict, every problem told at once.
+"""Declares every setting of the Spark pipeline once, and loads its strict TOML file. Reports every problem at once.
 
 Spark's and Kafka's own settings keep their names (`maxOffsetsPerTrigger`, `bootstrap.servers`); ours use underscores.
 """
@@ -57,41 +57,43 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 class LandSettings(Section):
-    """From topics to tables. Spark's options of its Kafka source keep their names."""
+    """Landing topics in tables. Options of Spark's Kafka source keep their names."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     trigger: Annotated[str, BeforeValidator(_trigger)] = Field(default="30s", validate_default=True)
-    """Time between the starts of two batches, or `once`: take what is there and end (for cron)."""
+    """Time between the starts of two batches, or `once`: process the available records and exit (for cron)."""
     starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", alias="startingOffsets")
-    """Where a topic begins on its very first start. New partitions are read from their beginning always."""
+    """Where a topic's very first run starts reading. New partitions are always read from their beginning."""
     fail_on_data_loss: bool = Field(default=True, alias="failOnDataLoss")
-    """Stop when Kafka no longer has what was not read yet. `false` turns loss into silence."""
+    """Stop when Kafka no longer has records that were not read yet. With `false`, such loss is not reported."""
     max_offsets_per_trigger: int = Field(default=1_000_000, alias="maxOffsetsPerTrigger", ge=1, le=1 << 40)
-    """Records of one topic and batch; bounds memory."""
+    """Maximum records per topic and batch; bounds memory."""
     min_offsets_per_trigger: int = Field(default=_MIN_OFFSETS, alias="minOffsetsPerTrigger", ge=0, le=1 << 40)
-    """Wait until so many are there (but see `maxTriggerDelay`), against small files. Not looked at with `once`."""
+    """Wait for at least this many records (but see `maxTriggerDelay`), to avoid small files. Ignored with `once`."""
     max_trigger_delay: Annotated[str, BeforeValidator(_delay)] = Field(
         default="5m", alias="maxTriggerDelay", validate_default=True
     )
-    """Longest time that fewer records wait."""
+    """Longest time to wait for that many records."""
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Whether records of aborted transactions are left out; the connector's own default lands them."""
+    """Whether records of aborted transactions are left out (`read_committed`); the connector's own default,
+    `read_uncommitted`, lands them."""
     dedupe: Literal["off", "watermark"] = "off"
-    """`watermark`: Spark's streaming deduplication by record id, nine times slower and with state; the daemon makes no duplicates,
-    and `seal` removes those of restored spools."""
+    """`watermark`: Spark's streaming deduplication by record id, nine times slower and with state. The daemon writes no
+    duplicates, and `seal` removes those of restored spools."""
     dedupe_window: Duration = Field(default=3_600.0, ge=1, le=30 * 86_400)
-    """How long after a record landed a second one of its id is recognised."""
+    """How long after a record landed a second record with its id is recognised."""
     record_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1, le=1 << 30)
-    """Longest value of a record that is parsed; a longer one goes into `quarantine` as `too_large`."""
+    """Longest record value that is parsed, in bytes; a longer one goes into `quarantine` as `too_large`."""
     newer_ids: Literal["stop", "quarantine"] = "stop"
-    """What an id header of a newer version does: stop until the pipeline is upgraded, which costs nothing, or `quarantine`, for a
-    topic into which somebody writes such headers for fun. Other malformed ones go into `quarantine` always."""
+    """What happens at an id header of a newer version: `stop` until the pipeline is upgraded, which costs nothing, or
+    `quarantine`, for a topic into which somebody writes such headers on purpose. Other malformed headers always go into
+    `quarantine`."""
 
     @model_validator(mode="before")
     @classmethod
     def _lower_min_offsets(cls, given: object) -> object:
-        """Who lowers the most below the least that is set by default means both."""
+        """Lower the default minimum too if the given maximum is below it."""
         if not isinstance(given, dict):
             return given
         table = cast("dict[str, object]", given)
@@ -110,19 +112,19 @@ class LandSettings(Section):
 
 
 class PipelineTopicSettings(Section):
-    """One topic that is landed, by its name (quote names with dots: `[topics."clicks.web"]`)."""
+    """One topic to land, by its name (quote names with dots: `[topics."clicks.web"]`)."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     format: Format = "raw"
-    """What values are: bytes (`raw`), or what they are parsed as. `variant` needs `writer = "delta-jvm"`."""
+    """Format of values: bytes (`raw`), or the format they are parsed as. `variant` needs `writer = "delta-jvm"`."""
     schema_: str = Field(default="", alias="schema")
     """Columns of the value: Spark's DDL (`id long, name string`), for `avro` the record's schema as JSON. Declared, never inferred;
     `raw` and `variant` have none."""
     schema_file: Path | None = None
-    """File with the schema, in place of `schema`."""
+    """File with the schema, instead of `schema`."""
     schema_version: str = Field(default="1", min_length=1, max_length=64)
-    """Name of the schema, kept with each row. Change it with the schema."""
+    """Version of the schema, stored with each row. Change it together with the schema."""
 
     @model_validator(mode="after")
     def _check_schema(self) -> Self:
@@ -138,22 +140,23 @@ class PipelineTopicSettings(Section):
 
 
 class PipelineAuditSettings(Section):
-    """Comparing what daemons say they took with what is in the tables."""
+    """Comparing the records that daemons took with the rows of the tables."""
 
     topic: str = Field(default="penstock.audit", min_length=1, max_length=249)
     """The daemons' audit topic (their `audit.topic`)."""
     late_after: Duration = Field(default=900.0, ge=0, le=30 * 86_400)
-    """Only where the end of a range in Kafka is not known: a settled record is `late` for so long, then `lost`."""
+    """Used only if the end of a range in Kafka is unknown: a settled record is `late` for this long, then `lost`."""
     heartbeat_stale: Duration = Field(default=120.0, ge=1, le=86_400)
-    """A daemon whose last heartbeat is older counts as gone: `retire` takes it without `--force`."""
+    """A daemon whose last heartbeat is older than this counts as gone: `retire` accepts it without `--force`."""
     hours_max: int = Field(default=24 * 31, ge=1, le=1_000_000)
-    """Unsealed hours of a topic that one run looks at, the newest ones."""
+    """Maximum unsealed hours of a topic that one run checks, newest first."""
     named_max: int = Field(default=100_000, ge=1, le=100_000_000)
-    """Missing ranges, and duplicated ids, that one run names; more are counted and the report says so."""
+    """Maximum missing ranges, and duplicated ids, that one run lists; further ones are counted, and the report shows
+    their number."""
     report: Path = Path("penstock-audit.html")
-    """Where the HTML report is written, on the driver's host."""
+    """Path of the HTML report, on the driver's host."""
     metrics_file: Path | None = None
-    """Prometheus text file of the last run, for a node exporter's textfile collector."""
+    """Path of a Prometheus text file with the results of the last run, for a node exporter's textfile collector."""
 
 
 class SealSettings(Section):
@@ -162,12 +165,12 @@ class SealSettings(Section):
     grace: Duration = Field(default=86_400.0, ge=0, le=365 * 86_400)
     """How long after its end an hour with gaps waits before it is sealed as `sealed-with-gaps`."""
     target_file_bytes: ByteSize = Field(default=ByteSize(192 << 20), ge=1 << 20, le=4 << 30)
-    """Size of the files an hour is rewritten into."""
+    """Target size of the files that an hour is rewritten into."""
     hours_max: int = Field(default=24 * 31, ge=1, le=1_000_000)
-    """Hours that one run seals, the oldest first."""
+    """Maximum hours that one run seals, oldest first."""
     vacuum_after: Duration = Field(default=0.0, ge=0, le=365 * 86_400)
-    """Delete files that left the tables of the topics this long ago, and those of failed tasks; versions that need them cannot be
-    read any more. At least 24h. 0: never."""
+    """Delete files that were removed from the topics' tables this long ago, and files of failed tasks. Table versions
+    that need them can no longer be read. At least 24h. 0: never."""
 
     @model_validator(mode="after")
     def _check_vacuum_after(self) -> Self:
@@ -179,24 +182,26 @@ class SealSettings(Section):
 
 
 class ListenerSettings(Section):
-    """What is told about running queries, and to whom."""
+    """Metrics and lag of running queries, and where they are sent."""
 
     listen: Address = ""
-    """Address and port of `/metrics` in Prometheus' text format while `land` runs, `127.0.0.1:9798` for example. Empty: none."""
+    """Address and port of `/metrics` in Prometheus' text format while `land` runs, for example `127.0.0.1:9798`. Empty:
+    none."""
     statsd: Address = ""
-    """Host and port of a StatsD server that is sent the same by UDP. Empty: none."""
+    """Host and port of a StatsD server that receives the same metrics by UDP. Empty: none."""
     queue_max: int = Field(default=1_000, ge=1, le=1_000_000)
-    """Events that wait for the listener's thread; when full the oldest is dropped, and counted."""
+    """Maximum events that wait for the listener's thread; when full, the oldest is dropped and counted."""
     lag_group: bool = True
-    """After each batch commit its end offsets to the consumer group `<lag_group_prefix><job>`, so that ordinary tools show the lag."""
+    """After each batch, commit its end offsets to the consumer group `<lag_group_prefix><job>`, so that ordinary tools
+    show the lag."""
     lag_group_prefix: str = Field(default="penstock.lag.", min_length=1, max_length=200)
-    """First part of that group's name."""
+    """Prefix of that group's name."""
     lag_timeout: Duration = Field(default=10.0, ge=0.1, le=600)
-    """How long one such commit may take; it is given up then, and counted."""
+    """How long one such commit may take before it is abandoned and counted."""
 
 
 def _absolute(place: str) -> str:
-    """Executors run elsewhere: a path from here means nothing there."""
+    """Make a path absolute: executors run in other directories, where a relative path would be wrong."""
     return place if _URL.match(place) else str(Path(place).absolute())
 
 
@@ -204,24 +209,26 @@ StorageLocation = Annotated[str, Field(min_length=1), AfterValidator(_absolute)]
 
 
 class PipelineSettings(Section):
-    """The whole file."""
+    """Settings outside of any section."""
 
     tables: StorageLocation
-    """Folder of the tables: a path or URL that all executors reach."""
+    """Directory of the tables: a path or URL that all executors can reach."""
     checkpoints: StorageLocation
-    """Folder of the checkpoints of `land`: one for each topic, never shared, never deleted while its table is used."""
+    """Directory of `land`'s checkpoints: one per topic, never shared, never deleted while its table is in use."""
     writer: Writer = "delta-rs"
-    """What writes the tables: `delta-rs` (no jars), or the Delta connector of the JVM. A table may change its writer."""
+    """Library that writes the tables: `delta-rs` (no jars), or the JVM's Delta connector (`delta-jvm`). The writer of a
+    table may be changed."""
     jars: Path | None = None
-    """Folder with the jars of the Kafka connector. Unset: `build/jars` of the source tree that runs."""
+    """Directory with the jars of the Kafka connector. Unset: `build/jars` of the running source tree."""
     jars_delta: Path | None = None
-    """Folder with the jars of the JVM's Delta connector, for `writer = "delta-jvm"`. Unset: `build/jars-delta` of the source tree."""
+    """Directory with the jars of the JVM's Delta connector, for `writer = "delta-jvm"`. Unset: `build/jars-delta` of
+    the source tree."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Least level that is logged."""
+    """Lowest level that is logged."""
     kafka_timeout: Duration = Field(default=15.0, ge=0.1, le=600)
-    """How long brokers may take to answer what is asked before a job starts."""
+    """How long brokers may take to respond to the requests made before a job starts."""
     stop_timeout: Duration = Field(default=300.0, ge=0, le=86_400)
-    """How long `land`, asked to end, may take to finish the batch it is at."""
+    """How long `land` may take to finish its current batch after a request to stop."""
     kafka: PipelineKafka
     land: LandSettings = LandSettings()
     topics: dict[str, PipelineTopicSettings] = Field(min_length=1)
@@ -230,12 +237,12 @@ class PipelineSettings(Section):
     seal: SealSettings = SealSettings()
     listener: ListenerSettings = ListenerSettings()
     spark: dict[str, str] = Field(default_factory=dict)
-    """Any setting of Spark; `spark.` may be left out of its name. Not those that the runner sets itself."""
+    """Any setting of Spark, except those that the runner sets. `spark.` may be left out of its name."""
 
 
 def load_pipeline(path: Path) -> PipelineSettings:
-    """Read a file and its drop-ins (`pipeline.toml`: `pipeline.conf.d/*.toml` beside it), merge, check. Relative paths are meant
-    from where the command runs.
+    """Read a file and its drop-ins (`pipeline.toml`: `pipeline.conf.d/*.toml` beside it), merge, check. Relative paths
+    start at the command's working directory.
 
     Raises:
         ConfigError: with every problem found.
@@ -266,7 +273,7 @@ def validate_pipeline(table: Table, source: str) -> PipelineSettings:
 
 
 def _with_kafka_names(place: tuple[int | str, ...], text: str) -> str:
-    """A wrong name under [kafka] may be near to one that only Java knows."""
+    """Suggest a similar name for a wrong name under [kafka], also from the settings that only Java knows."""
     head = f"{'.'.join(str(part) for part in place)} is not a setting"
     if place[0] != "kafka" or head not in text:
         return text
@@ -275,7 +282,7 @@ def _with_kafka_names(place: tuple[int | str, ...], text: str) -> str:
 
 
 def _names(table: Table) -> Table:
-    """Give back their dots to the names of Kafka and Spark."""
+    """Restore the dots in the names of Kafka and Spark."""
     result = dict(table)
     for section in ("kafka", "spark"):
         given = result.get(section)
@@ -288,7 +295,7 @@ def _names(table: Table) -> Table:
 
 
 def _spark_name(name: str) -> str:
-    """Under [spark] the first word may be left out."""
+    """Add `spark.` to a name under [spark] that lacks it."""
     return name if name.startswith("spark.") else f"spark.{name}"
 
 
@@ -299,7 +306,7 @@ def _text(value: object) -> object:
 
 
 def _across(settings: PipelineSettings) -> Iterator[str]:
-    """Rules between settings."""
+    """Yield violations of the rules between settings."""
     kafka = settings.kafka
     try:
         _ = parse_bootstrap(kafka.bootstrap_servers)

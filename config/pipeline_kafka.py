@@ -1,7 +1,7 @@
-"""Where Kafka is, for the pipeline: settings of connections under the daemon's names, and any other setting of Java's consumer.
+"""The pipeline's Kafka settings: connections under the daemon's names, and any other setting of Java's consumer.
 
-Two kinds of clients read them: Spark's connector, which is Java's consumer (`java_settings`), and our own in Python. What only Java
-knows is passed on as it stands. Secrets come from files and are shown nowhere.
+Two kinds of clients read them: Spark's connector, which is Java's consumer (`java_settings`), and our own in Python.
+Settings that only Java knows are passed on unchanged. Secrets come from files and are never shown.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ REFUSED: Final = {
     "ssl.truststore.password": "a secret comes from a file: name it in ssl.truststore.password.file",
     "value.deserializer": _CONNECTOR,
 }
-"""Settings of Java's consumer that are not taken here, and why."""
+"""Settings of Java's consumer that are refused, and why."""
 
 JAVA_ONLY: Final = frozenset(
     [
@@ -103,7 +103,7 @@ JAVA_ONLY: Final = frozenset(
         "ssl.truststore.type",
     ]
 )
-"""Settings of Java's consumer (kafka-clients 3.9.2) that are passed on as they are."""
+"""Settings of Java's consumer (kafka-clients 3.9.2) that are passed on unchanged."""
 
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -132,23 +132,24 @@ _AS_THEY_ARE: Final = (
 
 
 class PipelineKafka(SecuritySettings):
-    """Where the topics are. Any other setting of Java's consumer is given to Spark's connector as it stands."""
+    """The Kafka cluster of the topics. Other settings of Java's consumer are passed to Spark's connector unchanged."""
 
     bootstrap_servers: str
-    """Brokers to begin with: `host:port`, comma-separated."""
+    """Brokers for the first connection: `host:port`, comma-separated."""
     sasl_jaas_config_file: Path | None = None
-    """File with the text of `sasl.jaas.config`, for the connector only: where the mechanism's own settings do not say enough."""
+    """File with the text of `sasl.jaas.config`, for the connector only: for cases that the mechanism's own settings do
+    not cover."""
     ssl_truststore_password_file: Path | None = None
-    """File with the password of a truststore that is no PEM file (`ssl.truststore.type`), for the connector only."""
+    """File with the password of a truststore that is not a PEM file (`ssl.truststore.type`), for the connector only."""
     ssl_keystore_password_file: Path | None = None
-    """File with the password of a keystore that is no PEM file (`ssl.keystore.type`), for the connector only."""
+    """File with the password of a keystore that is not a PEM file (`ssl.keystore.type`), for the connector only."""
     java: dict[str, str] = Field(default_factory=dict)
-    """What is given to the connector only."""
+    """Settings that only the connector receives."""
 
     @model_validator(mode="before")
     @classmethod
     def _split_java_settings(cls, given: object) -> object:
-        """Names that only Java knows go into `java`."""
+        """Move settings that only Java knows into `java`."""
         if not isinstance(given, dict):
             return given
         table = dict(cast("dict[str, object]", given))
@@ -171,19 +172,19 @@ def _text(value: object) -> str:
 
 
 def connector_options(kafka: PipelineKafka) -> dict[str, str]:
-    """Options of Spark's `kafka` source and sink: every name begins with `kafka.`. Secrets are among them: never show them.
+    """Return options of Spark's `kafka` source and sink, named `kafka.…`. They include secrets: never show them.
 
     Raises:
-        ConfigError: a file that is named cannot be used.
+        ConfigError: a named file cannot be used.
     """
     return {f"kafka.{name}": value for name, value in java_settings(kafka).items()}
 
 
 def java_settings(kafka: PipelineKafka) -> dict[str, str]:
-    """Settings of Java's clients. The contents of PEM files are given, not their places: executors have no such files.
+    """Return settings for Java's clients, with the contents of PEM files: executors lack these files.
 
     Raises:
-        ConfigError: a file that is named cannot be used.
+        ConfigError: a named file cannot be used.
     """
     found = {"bootstrap.servers": kafka.bootstrap_servers}
     given = kafka.model_dump(by_alias=True, exclude_unset=True)
@@ -229,7 +230,7 @@ def _tls(kafka: PipelineKafka) -> dict[str, str]:
 
 
 def _blocks(text: str, kind: str, path: Path) -> str:
-    """The PEM blocks of one kind. Java reads private keys in PKCS #8 only."""
+    """Return the PEM blocks of one kind. Java reads private keys in PKCS #8 only."""
     kinds = (kind, f"ENCRYPTED {kind}")
     wanted: list[str] = []
     inside = False
@@ -279,7 +280,7 @@ def _principal(kafka: PipelineKafka) -> dict[str, str]:
 
 
 def _jaas(module: str, options: Mapping[str, str]) -> dict[str, str]:
-    """One entry of JAAS; in its texts quotes and backslashes are escaped."""
+    """Return one JAAS entry; quotes and backslashes in its values are escaped."""
     quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in options.items()}
     text = " ".join([module, "required", *(f'{name}="{value}"' for name, value in quoted.items())])
     return {"sasl.jaas.config": f"{text};"}

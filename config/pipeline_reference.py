@@ -1,4 +1,4 @@
-"""The reference page of the pipeline's settings, made from their declarations."""
+"""Generates the reference page of the pipeline's settings from their declarations."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -31,7 +31,7 @@ _SECURITY: Final = frozenset(SecuritySettings.model_fields)
 
 
 def page() -> str:
-    """The page, Markdown."""
+    """Render the page in Markdown."""
     lines = [_HEAD, *section_rows("Top level", PipelineSettings, skip=(BaseModel,), unset="none")]
     lines += section_rows("[kafka]", PipelineKafka, without=_SECURITY | {"java"}, unset="none")
     lines += _java()

@@ -1,4 +1,4 @@
-"""The reference pages of the settings, made from their declarations."""
+"""Generates the reference pages of the settings from their declarations."""
 
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -48,7 +48,7 @@ _SECURITY = frozenset(SecuritySettings.model_fields)
 
 
 def page() -> str:
-    """The daemon's page, Markdown."""
+    """Render the daemon's page in Markdown."""
     parts = [_HEAD, *section_rows("Top level", Settings, skip=(BaseModel,))]
     parts += section_rows("[kafka]", KafkaSettings, kafka=True, without=_SECURITY)
     parts += section_rows("[kafka]: security", SecuritySettings, kafka=True)
@@ -63,14 +63,14 @@ def page() -> str:
 
 
 def direct_page() -> str:
-    """The direct producer's page, Markdown."""
+    """Render the direct producer's page in Markdown."""
     parts = [_DIRECT_HEAD, *section_rows("The settings", DirectSettings, kafka=True, without=_SECURITY)]
     parts += [*section_rows("Security", SecuritySettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
     return "\n".join(parts)
 
 
 def _not_kept(reasons: Mapping[str, str]) -> Iterator[str]:
-    """What Kafka's producer has and this one refuses, by reason."""
+    """Yield the settings of Kafka's producer that this one refuses, by reason."""
     yield "## Kafka's settings that are not kept\n"
     yield "Each is refused by its name, with this reason.\n"
     yield "| settings | why |"
@@ -102,7 +102,7 @@ def section_rows(
     without: frozenset[str] = frozenset(),
     unset: str = "as `[kafka]`",
 ) -> Iterator[str]:
-    """A table of a model's settings. `unset`: what stands for a default of None."""
+    """Yield a table of a model's settings. `unset`: text for a default of None."""
     yield f"## {title}\n"
     if model.__doc__:
         yield f"{model.__doc__.strip()}\n"

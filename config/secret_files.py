@@ -1,7 +1,8 @@
-"""Files that settings name: secrets, certificates and keys. What is wrong with them is a sentence that names the file.
+"""Reads the secrets, certificates and keys that settings name. Each problem is a sentence that names the file.
 
-A secret must belong to root or to the process's own user (to any user, where that is root). Nobody else may write it, and others may not read it; the group may
-where the file is root's: so Kubernetes (`fsGroup`) and systemd's credentials hand secrets to a user that is not root.
+A secret must belong to root or to the process's user (to any user if the process runs as root). No other user may write
+it, and others may not read it. The group may read it if root owns the file: Kubernetes (`fsGroup`) and systemd's
+credentials pass secrets to a non-root user in this way.
 """
 
 import importlib.util
@@ -15,27 +16,27 @@ from .security import PASSWORD_MECHANISMS, SecuritySettings
 
 NO_GSSAPI: Final = "the package gssapi is not installed: pip install 'penstock[gssapi]'"
 _BYTES_MAX: Final = 1 << 20
-"""Of one file: long chains and keytabs are far below."""
+"""Maximum size of one file; long certificate chains and keytabs are far smaller."""
 
 
 class SecretError(Exception):
-    """A file cannot be used; the text names it and says what to change. Nothing of its contents."""
+    """A file cannot be used. The message names the file and the remedy, and never contains the file's contents."""
 
 
 def read_secret(path: Path) -> bytes:
-    """The contents of a file that only this process's user may read.
+    """Return the contents of a file that only this process's user may read.
 
     Raises:
-        SecretError: it is missing, cannot be read, is too long or no file, or others may read or write it.
+        SecretError: it is missing, unreadable, too long or not a regular file, or others may read or write it.
     """
     return _read(path, secret=True)
 
 
 def read_password(path: Path) -> str:
-    """A password, token or client secret: one text, without the line end after it.
+    """Return a password, token or client secret, without the line end after it.
 
     Raises:
-        SecretError: as of `read_secret`, and the file is empty or no UTF-8.
+        SecretError: as `read_secret`; also if the file is empty or not UTF-8.
     """
     try:
         text = read_secret(path).decode()
@@ -49,10 +50,10 @@ def read_password(path: Path) -> str:
 
 
 def read_certificates(path: Path) -> bytes:
-    """The contents of a file that everybody may read, and not everybody may write: whoever does decides who is believed.
+    """Return the contents of a file that all users may read but not write: its writers decide which peers are trusted.
 
     Raises:
-        SecretError: it is missing, cannot be read, is too long or no file, or everybody may write it.
+        SecretError: it is missing, unreadable, too long or not a regular file, or all users may write it.
     """
     return _read(path, secret=False)
 
@@ -96,7 +97,7 @@ def _problem(path: Path, status: os.stat_result, *, secret: bool) -> str:
 
 
 def file_problems(settings: SecuritySettings) -> list[str]:
-    """What is wrong with the files and the package that these settings need, one sentence each."""
+    """Return the problems of the files and the package that these settings need, one sentence each."""
     problems: list[str] = []
     if settings.uses_sasl and settings.sasl_mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
         problems.append(f"sasl.mechanism = GSSAPI: {NO_GSSAPI}")

@@ -1,10 +1,10 @@
-"""What every section of the settings is made from."""
+"""Base classes of all settings sections."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 def dotted(name: str) -> str:
-    """Kafka's name of an attribute."""
+    """Return Kafka's name of an attribute."""
     return name.replace("_", ".")
 
 
@@ -13,6 +13,6 @@ class Section(BaseModel):
 
 
 class KafkaSection(Section):
-    """Names with dots, as Kafka has them; the attribute has underscores."""
+    """A section with Kafka's dotted names; the attributes have underscores."""
 
     model_config = ConfigDict(alias_generator=dotted, populate_by_name=True, use_attribute_docstrings=True)

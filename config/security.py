@@ -1,6 +1,6 @@
-"""How connections to brokers are protected and who the producer is to them: Kafka's names, PEM files, secrets from files only.
+"""Security of connections to brokers and the producer's identity: Kafka's names, PEM files, secrets from files only.
 
-Rules between these settings are `rule_violations`; what the named files are like is looked at by `secret_files.py`.
+`rule_violations` checks the rules between these settings; `secret_files.py` checks the named files.
 """
 
 import re
@@ -36,14 +36,14 @@ def _lower(given: object) -> object:
 
 
 def _joined(given: object) -> object:
-    """A list may be an array, or a text with commas as in a properties file."""
+    """Join an array into a comma-separated string, as in a properties file; return other values unchanged."""
     if isinstance(given, list | tuple):
         return ",".join(str(item) for item in cast("list[object]", given))
     return given
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The entries of a text with commas."""
+    """Return the distinct entries of a comma-separated string, in order."""
     return tuple(dict.fromkeys(part for entry in text.split(",") if (part := entry.strip())))
 
 
@@ -60,7 +60,7 @@ def _tls_versions(text: str) -> str:
 
 
 def openssl_suite(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2, from the registered name (`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`) or its own."""
+    """Return OpenSSL's name of a TLS 1.2 suite; `name` may be that or the registered one (`TLS_RSA_WITH_…`)."""
     exchange, with_, cipher = name.removeprefix("TLS_").partition("_WITH_")
     if not with_:
         return name
@@ -117,76 +117,82 @@ def _port_is_good(url: SplitResult) -> bool:
 
 
 class SecuritySettings(KafkaSection):
-    """Protection of connections, and the producer's own identity."""
+    """Security of connections, and the producer's identity."""
 
     security_protocol: Annotated[Protocol, BeforeValidator(_upper)] = "PLAINTEXT"
-    """What connections to brokers are: in the clear or TLS (`SSL`), and whether the producer says who it is (`SASL_…`)."""
+    """Protocol of connections to brokers: plaintext or TLS (`SSL`), with or without authentication (`SASL_…`)."""
     ssl_truststore_location: Path | None = None
-    """PEM file of the authorities whose certificates are believed. Unset: the system's."""
+    """PEM file of the certificate authorities to trust. Unset: the system's."""
     ssl_keystore_location: Path | None = None
-    """PEM file of the certificate the producer shows, with the certificates between it and the authority, and its private key if
-    `ssl.key.location` names no other file."""
+    """PEM file of the producer's certificate, with the intermediate certificates, and its private key unless
+    `ssl.key.location` names another file."""
     ssl_key_location: Path | None = None
-    """PEM file of the private key, where it is not in the keystore."""
+    """PEM file of the private key, if it is not in the keystore."""
     ssl_key_password_file: Path | None = None
     """File with the password of an encrypted private key."""
     ssl_endpoint_identification_algorithm: Annotated[HostCheck, BeforeValidator(_lower)] = "https"
-    """`https`: a broker's certificate must be for the host that is connected to. Empty: any certificate that an authority
-    signed will do, which whoever has one can use to stand between."""
+    """`https`: a broker's certificate must be issued for the host that is connected to. Empty: any certificate signed
+    by a trusted authority is accepted, so anyone who has one can intercept connections."""
     ssl_enabled_protocols: Annotated[str, BeforeValidator(_joined), AfterValidator(_tls_versions)] = "TLSv1.2,TLSv1.3"
-    """Versions of TLS that are spoken."""
+    """TLS versions to use."""
     ssl_cipher_suites: Annotated[str, BeforeValidator(_joined), AfterValidator(_cipher_suites)] = ""
-    """Cipher suites, by their registered or OpenSSL's names, best first. Empty: OpenSSL's choice. With TLS 1.3 enabled its three
-    suites must be among them."""
+    """Cipher suites, by their registered or OpenSSL names, preferred first. Empty: OpenSSL's choice. If TLS 1.3 is
+    enabled, its three suites must be in the list."""
     tls_insecure: bool = False
-    """Believe any certificate, for any host: TLS hides records from who only listens, and from nobody else. For trying out."""
+    """Accept any certificate, for any host: TLS then protects records from eavesdroppers only, not from impersonation.
+    For testing only."""
     sasl_mechanism: Annotated[MechanismName | None, BeforeValidator(_upper)] = None
-    """How the producer says who it is. `SASL_PLAINTEXT` and `SASL_SSL` need it."""
+    """How the producer authenticates. Required by `SASL_PLAINTEXT` and `SASL_SSL`."""
     sasl_username: str = ""
-    """The user, of `PLAIN` and `SCRAM-…`."""
+    """User name for `PLAIN` and `SCRAM-…`."""
     sasl_password_file: Path | None = None
-    """File with the user's password; a line end after it does not count."""
+    """File with the user's password; a line end after it is ignored."""
     sasl_allow_plaintext: Annotated[bool, Field(alias="sasl.allow_plaintext")] = False
-    """Let `SASL_PLAINTEXT` send what others can use: the password of `PLAIN`, the token of `OAUTHBEARER`, and of `SCRAM-…` what a
-    password can be guessed from. `GSSAPI` does not need it."""
+    """Allow `SASL_PLAINTEXT` to send credentials that others can use: the password of `PLAIN`, the token of
+    `OAUTHBEARER`, and for `SCRAM-…` data from which a password can be guessed. `GSSAPI` does not need it."""
     sasl_oauthbearer_token_endpoint_url: Annotated[str, AfterValidator(_endpoint)] = ""
-    """Where the token comes from: `https://…` of a token endpoint (client credentials, RFC 6749 4.4), or `file:///…`, read again
-    when it changes."""
+    """Source of the token: `https://…` of a token endpoint (client credentials, RFC 6749 4.4), or `file:///…`, read
+    again when it changes."""
     sasl_oauthbearer_client_id: str = ""
-    """Who asks the endpoint."""
+    """Client id sent to the token endpoint."""
     sasl_oauthbearer_client_secret_file: Path | None = None
-    """File with the secret of who asks; a line end after it does not count."""
+    """File with the client secret; a line end after it is ignored."""
     sasl_oauthbearer_scope: str = ""
-    """Scopes that are asked for, with spaces between. Empty: the endpoint's own."""
+    """Scopes to request, separated by spaces. Empty: the endpoint's default."""
     sasl_oauthbearer_extensions: Annotated[str, BeforeValidator(_joined), AfterValidator(_extensions)] = ""
-    """`name=value`, with commas between, told to the broker beside the token (RFC 7628 3.1; in JAAS: `extension_name`)."""
+    """`name=value` pairs, separated by commas, sent to the broker with the token (RFC 7628 3.1; in JAAS:
+    `extension_name`)."""
     sasl_oauthbearer_header_urlencode: bool = False
-    """Encode client id and secret as for a form before they go into the header, as RFC 6749 2.3.1 asks and few endpoints expect."""
+    """Form-encode client id and secret before they go into the header, as RFC 6749 2.3.1 requires and few endpoints
+    expect."""
     sasl_oauthbearer_truststore_location: Path | None = None
-    """PEM file of the authorities that the endpoint's certificate is checked against. Unset: the system's."""
+    """PEM file of the certificate authorities for the token endpoint. Unset: the system's."""
     sasl_login_connect_timeout_ms: int = Field(default=5_000, ge=1, le=_INT_MAX)
-    """How long connecting to the endpoint may take, in ms. With the next one it should stay below
-    `socket.connection.setup.timeout.ms`, which covers a whole login."""
+    """How long connecting to the token endpoint may take, in ms. Its sum with `sasl.login.read.timeout.ms` should stay
+    below `socket.connection.setup.timeout.ms`, which covers a whole login."""
     sasl_login_read_timeout_ms: int = Field(default=5_000, ge=1, le=_INT_MAX)
-    """How long the endpoint's whole answer may take, in ms."""
+    """How long the token endpoint's whole response may take, in ms."""
     sasl_login_retry_backoff_ms: int = Field(default=100, ge=1, le=_INT_MAX)
-    """First wait before the endpoint is asked again after a failure, in ms; doubles with every one."""
+    """First backoff before a failed token request is retried, in ms; doubles with every failure."""
     sasl_login_retry_backoff_max_ms: int = Field(default=10_000, ge=1, le=_INT_MAX)
-    """Longest such wait, in ms."""
+    """Maximum of that backoff, in ms."""
     sasl_login_refresh_window_factor: float = Field(default=0.8, ge=0.5, le=1.0)
-    """Part of a token's life after which a new one is asked for."""
+    """Fraction of a token's lifetime after which a new one is requested."""
     sasl_login_refresh_window_jitter: float = Field(default=0.05, ge=0.0, le=0.25)
-    """At most so much is added to that part by chance, so that many producers do not ask at once."""
+    """Maximum random addition to that fraction, so that many producers do not request tokens at once."""
     sasl_login_refresh_min_period_seconds: int = Field(default=60, ge=0, le=900)
-    """Ask for a new token no sooner than so long after the last, in seconds, unless there is no such time left with the buffer."""
+    """Minimum time between two token requests, in seconds. Ignored if the token's lifetime does not fit both it and
+    `sasl.login.refresh.buffer.seconds`."""
     sasl_login_refresh_buffer_seconds: int = Field(default=300, ge=0, le=3_600)
-    """Ask for a new token at least so long before the old one ends, in seconds, unless there is no such time left with the period."""
+    """Minimum time before a token expires at which a new one is requested, in seconds. Ignored if the token's lifetime
+    does not fit both it and `sasl.login.refresh.min.period.seconds`."""
     sasl_kerberos_service_name: str = Field(default="kafka", pattern=r"^[^\s@/]+$")
-    """First part of the brokers' own names in Kerberos, before the host."""
+    """First part of the brokers' Kerberos principals, before the host."""
     sasl_kerberos_keytab: Path | None = None
-    """Keytab that tickets are had with. Unset: the ticket cache of the process (`KRB5CCNAME`), or its default client keytab."""
+    """Keytab for obtaining tickets. Unset: the ticket cache of the process (`KRB5CCNAME`), or its default client
+    keytab."""
     sasl_kerberos_principal: str = ""
-    """The producer's own name in Kerberos. Empty: the first of the keytab, or the cache's."""
+    """The producer's Kerberos principal. Empty: the first of the keytab, or that of the cache."""
 
     @property
     def uses_tls(self) -> bool:
@@ -198,18 +204,18 @@ class SecuritySettings(KafkaSection):
 
     @property
     def token_file(self) -> Path | None:
-        """Where the token is, unless an endpoint gives it."""
+        """Path of the token's file; None if the token comes from an endpoint."""
         url = urlsplit(self.sasl_oauthbearer_token_endpoint_url)
         return Path(unquote(url.path)) if url.scheme == "file" else None
 
     @property
     def token_extensions(self) -> dict[str, str]:
-        """`sasl.oauthbearer.extensions`, taken apart."""
+        """`sasl.oauthbearer.extensions` as a mapping of names to values."""
         found = (entry.partition("=") for entry in split_list(self.sasl_oauthbearer_extensions))
         return {name: value for name, _, value in found}
 
     def insecure_settings(self) -> tuple[str, ...]:
-        """What was switched off that protects, one sentence each; shown for as long as it is so."""
+        """Return the disabled protections, one sentence each; they are shown as long as they are disabled."""
         found: list[str] = []
         if self.uses_tls and self.tls_insecure:
             found.append("tls.insecure = true: whoever stands between here and the brokers can pose as one")
@@ -228,7 +234,7 @@ class SecuritySettings(KafkaSection):
         return self.security_protocol == "SASL_PLAINTEXT" and self.sasl_mechanism not in (None, "GSSAPI")
 
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed but probably not meant, one sentence each."""
+        """Return warnings about allowed but probably unintended values, one sentence each."""
         idle = [name for name, attribute in _named() if self._is_changed(attribute) and not self._is_effective(name)]
         if not idle:
             return self.insecure_settings()
@@ -241,7 +247,7 @@ class SecuritySettings(KafkaSection):
         return bool(getattr(self, attribute) != SecuritySettings.model_fields[attribute].default)
 
     def _is_effective(self, name: str) -> bool:
-        """Whether this setting is looked at with this protocol and mechanism."""
+        """Return whether this setting has an effect with this protocol and mechanism."""
         mechanism = self.sasl_mechanism
         if name.startswith(("ssl.", "tls.")):
             return self.uses_tls
@@ -267,14 +273,14 @@ def _named() -> Iterator[tuple[str, str]]:
 
 
 class RuleViolation(NamedTuple):
-    """A rule between settings that does not hold, and whose settings it is about."""
+    """A violated rule between settings, with the names of the settings."""
 
     names: tuple[str, ...]
     message: str
 
 
 def rule_violations(settings: SecuritySettings) -> Iterator[RuleViolation]:
-    """Rules between the settings; those about files are elsewhere."""
+    """Yield violations of the rules between the settings; `secret_files.py` has the rules about files."""
     if settings.uses_sasl:
         yield from _sasl_rules(settings)
     if settings.uses_sasl and settings.sasl_mechanism == "OAUTHBEARER":

@@ -1,4 +1,4 @@
-"""Kafka's settings of TLS and SASL that nobody keeps here, and what to write instead."""
+"""Kafka's TLS and SASL settings that are not supported, and their replacements."""
 
 from typing import Final
 
@@ -66,7 +66,7 @@ SECURITY_REFUSED: Final = {
     "ssl.truststore.password": _STORE,
     "ssl.truststore.type": _STORE,
 }
-"""By name, the reason."""
+"""Reason for each name."""
 
 OTHER_CLIENTS_NAMES: Final = {
     "sasl.password": "a password comes from a file: name it in sasl.password.file",
@@ -78,4 +78,4 @@ OTHER_CLIENTS_NAMES: Final = {
     "sasl.kerberos.keytab.location": "write sasl.kerberos.keytab",
     "sasl.oauthbearer.method": "sasl.oauthbearer.token.endpoint.url says where the token comes from",
 }
-"""Names that other clients of Kafka have for what is set here."""
+"""Other Kafka clients' names for supported settings, and the name to use."""

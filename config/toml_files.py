@@ -1,7 +1,7 @@
-"""What all files of settings have in common: TOML with drop-ins, `${NAME}`, dotted names, and sentences about what is wrong.
+"""Common parts of all settings files: TOML with drop-ins, `${NAME}`, dotted names, and messages for problems.
 
-`linger.ms = 5` in TOML is a table in a table; `flat` reads it back as Kafka's name. A setting given in two files is an error
-that names both.
+`linger.ms = 5` in TOML is a nested table; `flat` restores Kafka's name. A setting given in two files is an error that
+names both.
 """
 
 import difflib
@@ -24,7 +24,7 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def read_merged(files: Iterable[Path]) -> Table:
-    """One table of all the files, variables expanded.
+    """Merge all the files into one table and expand variables.
 
     Raises:
         ConfigError: with every problem found.
@@ -99,7 +99,7 @@ def _merge(
 
 
 def flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Names with dots, and their values."""
+    """Yield dotted names and their values."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from flat(cast("Table", value), f"{prefix}{key}.")
@@ -108,7 +108,7 @@ def flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, o
 
 
 def error_message(detail: ErrorDetails, source: str, model: type[BaseModel], refused: Mapping[str, str]) -> str:
-    """What is wrong, where, and what would be right. `refused` are reasons of names that are known and not kept."""
+    """Return a message with problem, place and remedy. `refused`: reasons for refusing known names."""
     place = [str(part) for part in detail["loc"]]
     name = ".".join(place)
     if detail["type"] == "extra_forbidden":
@@ -131,7 +131,7 @@ def _unknown(place: list[str], model: type[BaseModel], refused: Mapping[str, str
 
 
 def suggestion(place: list[str], known: Iterable[str]) -> str:
-    """The end of a sentence that names what was probably meant, or nothing."""
+    """Return the end of a sentence that suggests the nearest known name, or an empty string."""
     near = difflib.get_close_matches(place[-1], list(known), n=1, cutoff=0.5)
     return f"; the nearest known one is {'.'.join([*place[:-1], near[0]])}" if near else ""
 

@@ -1,6 +1,6 @@
-"""`penstock-pipeline`: the jobs on Spark, a verb each. Exit codes are those of `pipeline.exits`.
+"""`penstock-pipeline`: the jobs on Spark, one verb each. Exit codes are those of `pipeline.exits`.
 
-A command of its own: the daemon's must not need Spark. Nothing of Spark is imported before a job runs.
+It is a separate command because the daemon's must not need Spark. Spark is not imported before a job runs.
 """
 
 import sys
@@ -25,12 +25,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="From Kafka into tables, and the proof that every record arrived.",
+    help="Lands records from Kafka in tables, and proves that every record arrived.",
 )
 
 
 class _JobOptions(NamedTuple):
-    """What all jobs are told on the command line."""
+    """Command-line options that all jobs share."""
 
     master: str
     print_submit: bool
@@ -45,35 +45,34 @@ MasterOption = Annotated[
     str, typer.Option("--master", help="Where Spark runs: `local[*]`, or the URL of a cluster (`spark://host:7077`).")
 ]
 TopicOption = Annotated[
-    list[str] | None, typer.Option("--topic", help="Only this topic of the settings; may be given more than once.")
+    list[str] | None,
+    typer.Option("--topic", help="Process only this topic of the settings; may be given more than once."),
 ]
-PrintOption = Annotated[
-    bool, typer.Option("--print-submit", help="Print the spark-submit line that does the same, and do nothing.")
-]
+PrintOption = Annotated[bool, typer.Option("--print-submit", help="Only print the equivalent spark-submit command.")]
 SubmittedOption = Annotated[
-    bool, typer.Option("--submitted", hidden=True, help="spark-submit runs this and has said where.")
+    bool, typer.Option("--submitted", hidden=True, help="spark-submit runs this process and has set the master.")
 ]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Whole traces, and Spark's own log.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show whole tracebacks and Spark's own log.")]
 
 
 @app.command()
 def land(
     config: ConfigOption = None,
     master: MasterOption = DEFAULT_MASTER,
-    once: Annotated[bool, typer.Option("--once", help="Land what is there now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Land the records available now, and exit.")] = False,
     topic: TopicOption = None,
     new_query: Annotated[
         bool,
         typer.Option(
             "--new-query",
-            help="The checkpoint is gone and a new one is wanted: what is still in Kafka lands a second time.",
+            help="Create a new checkpoint after the old one was lost: records still in Kafka land a second time.",
         ),
     ] = False,
     print_submit: PrintOption = False,
     submitted: SubmittedOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Land topics in tables, each record in exactly one row, until SIGTERM or SIGINT; the batch it is at is finished then."""
+    """Land topics in tables, each record in exactly one row, until SIGTERM or SIGINT; then finish the current batch."""
     flags = [*(["--once"] if once else []), *(["--new-query"] if new_query else []), *_topic_words(topic)]
 
     def job(settings: PipelineSettings, where: str | None) -> int:
@@ -92,17 +91,17 @@ def audit(
     topic: TopicOption = None,
     from_hour: Annotated[
         str | None,
-        typer.Option("--from", metavar="HOUR", help="First hour, YYYY-MM-DD-HH in UTC. Default: all unsealed."),
+        typer.Option("--from", metavar="HOUR", help="First hour, YYYY-MM-DD-HH in UTC. Default: all unsealed hours."),
     ] = None,
     to_hour: Annotated[str | None, typer.Option("--to", metavar="HOUR", help="Last hour.")] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where the HTML report goes. Default: audit.report.")
+        Path | None, typer.Option("--report", help="Path of the HTML report. Default: audit.report.")
     ] = None,
     print_submit: PrintOption = False,
     submitted: SubmittedOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Compare what daemons say they took with what is in the tables, name what is missing or doubled, write the report."""
+    """Compare the records that daemons took with the tables; report missing and duplicated records."""
     flags = _topic_words(topic)
     for name, value in (("--from", from_hour), ("--to", to_hour), ("--report", report and str(report.absolute()))):
         flags += [name, value] if value else []
@@ -136,7 +135,7 @@ def seal(
     submitted: SubmittedOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Declare hours complete that the last audit found so, compact them, remove duplicates."""
+    """Declare complete the hours that the last audit found complete, compact them and remove duplicates."""
 
     def job(settings: PipelineSettings, where: str | None) -> int:
         from . import runner
@@ -154,10 +153,12 @@ def retire(
         str, typer.Argument(help="The daemon's incarnation, 12 hex digits, as the report shows it.")
     ],
     config: ConfigOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Although it gave a sign of life a moment ago.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Retire the daemon even if its last heartbeat is recent.")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Say for a daemon that is gone for good that it will send nothing more: what it still had is lost, and hours can be sealed."""
+    """Declare that a lost daemon will send no more: its unsent records count as lost, and hours can be sealed."""
     if not (len(incarnation) == 12 and set(incarnation) <= set("0123456789abcdef")):
         _fail(f"{incarnation!r} is no incarnation: 12 hex digits are wanted", PipelineExit.USAGE)
 
@@ -179,7 +180,7 @@ def check(
     config: ConfigOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Look at the settings, the jars, and whether Kafka has the topics, without starting Spark. Tells every problem."""
+    """Check the settings, the jars, and that Kafka has the topics, without starting Spark. Reports every problem."""
 
     def job(settings: PipelineSettings, _where: str | None) -> int:
         from . import runner, session
@@ -213,7 +214,7 @@ def _run(
     job: Callable[[PipelineSettings, str | None], int],
     how: _JobOptions,
 ) -> NoReturn:
-    """Load the settings, do the job, and end with its code, or with a sentence and the code of the failure."""
+    """Load the settings, run the job, and exit with its code, or with a message and the code of the failure."""
     path = config or DEFAULT_CONFIG
     try:
         settings = load_pipeline(path)
@@ -264,7 +265,7 @@ def _say(text: str) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point."""
+    """Run the command line."""
     try:
         app()
     except BrokenPipeError:

@@ -1,11 +1,11 @@
-"""Why `penstock-pipeline` ended, as its exit code. Schedulers and scripts go by these numbers."""
+"""Exit codes of `penstock-pipeline`. Schedulers and scripts depend on these numbers."""
 
 from enum import IntEnum
 from typing import Final
 
 
 class PipelineExit(IntEnum):
-    """The codes. Those of the audit rise with how bad it is; the highest of all hours that were asked for wins."""
+    """Exit codes. The audit's codes rise with severity; its exit code is the highest of all requested hours."""
 
     OK = 0
     FAILED = 1
@@ -17,12 +17,12 @@ class PipelineExit(IntEnum):
 
 
 MEANINGS: Final = {
-    PipelineExit.OK: "done; of `land`: an orderly end; of `audit`: everything that was asked for is complete",
-    PipelineExit.FAILED: "it could not be done; standard error says why in one line (`--debug`: the whole trace)",
-    PipelineExit.USAGE: "wrong options, or settings that are wrong; every problem is told, nothing was started",
-    PipelineExit.LATE: "of `audit`: something is still in a spool, or in Kafka and not landed yet",
-    PipelineExit.UNKNOWN: "of `audit`: the books have gaps or a daemon is silent, so that nothing can be said of some hour",
+    PipelineExit.OK: "success; of `land`: an orderly shutdown; of `audit`: all requested hours are complete",
+    PipelineExit.FAILED: "failure; standard error explains why in one line (`--debug`: the whole traceback)",
+    PipelineExit.USAGE: "wrong options or settings; every problem is reported and nothing was started",
+    PipelineExit.LATE: "of `audit`: records are still in a spool, or in Kafka and not landed yet",
+    PipelineExit.UNKNOWN: "of `audit`: audit records have gaps or a daemon is silent, so some hour cannot be judged",
     PipelineExit.DUPLICATED: "of `audit`: record ids landed more than once; `seal` removes them",
-    PipelineExit.LOST: "of `audit`: record ids are lost; the report names them",
+    PipelineExit.LOST: "of `audit`: record ids are lost; the report lists them",
 }
 """What each code means."""

@@ -17,44 +17,50 @@ from .query_progress import QueryEvent, QueryIdle, QueryProgressed, QueryStarted
 METRICS: Final[tuple[DaemonMetric, ...]] = (
     DaemonMetric("penstock_pipeline_query_up", "gauge", ("query",), "1 while the query runs."),
     DaemonMetric("penstock_pipeline_batch_id", "gauge", ("query",), "Number of the last batch."),
-    DaemonMetric("penstock_pipeline_batches", "counter", ("query",), "Batches that were run."),
+    DaemonMetric("penstock_pipeline_batches", "counter", ("query",), "Batches that have run."),
     DaemonMetric("penstock_pipeline_input_rows", "counter", ("query",), "Records read from Kafka."),
     DaemonMetric(
-        "penstock_pipeline_input_rows_per_second", "gauge", ("query",), "Rate at which records came, last batch."
+        "penstock_pipeline_input_rows_per_second",
+        "gauge",
+        ("query",),
+        "Rate at which records arrived, in the last batch.",
     ),
     DaemonMetric(
-        "penstock_pipeline_processed_rows_per_second", "gauge", ("query",), "Rate at which they were worked off."
+        "penstock_pipeline_processed_rows_per_second",
+        "gauge",
+        ("query",),
+        "Rate at which records were processed, in the last batch.",
     ),
     DaemonMetric(
         "penstock_pipeline_step_seconds",
         "gauge",
         ("query", "step"),
-        "Time of each step of the last batch, by Spark's name of it (`durationMs`); `triggerExecution` is the whole.",
+        "Time of each step of the last batch, by Spark's name (`durationMs`); `triggerExecution` is the whole batch.",
     ),
     DaemonMetric(
         "penstock_pipeline_offsets_behind_latest",
         "gauge",
         ("query", "of"),
-        "Offsets between what was read and the ends of the partitions: `min`, `avg` and `max` of them.",
+        "Offsets between the read position and the end of a partition: `min`, `avg` and `max` over the partitions.",
     ),
     DaemonMetric(
         "penstock_pipeline_observed",
         "counter",
         ("query", "what"),
-        "What the job counted while it wrote: rows, bad rows, rows without a record id.",
+        "Rows that the job counted while it wrote: all rows, bad rows, rows without a record id.",
     ),
     DaemonMetric("penstock_pipeline_idle_seconds", "gauge", ("query",), "Time since the last batch that had records."),
     DaemonMetric(
-        "penstock_pipeline_query_failures", "counter", ("query", "error"), "Queries that ended by an exception."
+        "penstock_pipeline_query_failures", "counter", ("query", "error"), "Queries that ended with an exception."
     ),
     DaemonMetric(
         "penstock_pipeline_lag_commits",
         "counter",
         ("outcome",),
-        "Commits to the lag group: `committed`, `refused` (has the group a member?), `unreachable`.",
+        "Commits to the lag group: `committed`, `refused` (does the group have a member?), `unreachable`.",
     ),
     DaemonMetric(
-        "penstock_pipeline_events_dropped", "counter", (), "Events that came while the listener's queue was full."
+        "penstock_pipeline_events_dropped", "counter", (), "Events dropped because the listener's queue was full."
     ),
 )
 """The metrics at `land`'s `/metrics`."""

@@ -1,6 +1,6 @@
-"""What every process of the daemon does first: stay tied to its parent, refuse a dangerous interpreter, take the journal.
+"""Start-up steps of every daemon process: exit with the parent, refuse `python -O`, write output to the journal.
 
-Exit codes are messages to the supervisor and to people; they are named here, once.
+Exit codes are messages to the supervisor and to operators; `ExitCode` names them.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ PARENT_VARIABLE: Final = "PENSTOCK_LAUNCHER_PID"
 
 
 class ExitCode(IntEnum):
-    """Why a process ended."""
+    """Exit codes of commands and processes."""
 
     OK = 0
     FAILED = 1
@@ -29,9 +29,9 @@ class ExitCode(IntEnum):
 
 
 def exit_with_parent() -> None:
-    """End when the launcher ends. Its pid comes in the environment, because in a container it may be 1.
+    """Have the kernel send SIGTERM when the launcher ends. The environment holds its pid: in a container it may be 1.
 
-    Exits with `ExitCode.PARENT_GONE` when the parent is already another process.
+    Exits with `ExitCode.PARENT_GONE` if the launcher has already ended.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
@@ -42,20 +42,20 @@ def exit_with_parent() -> None:
 
 
 def has_lost_parent() -> bool:
-    """The launcher that `PARENT_VARIABLE` names has ended."""
+    """Return whether the launcher that `PARENT_VARIABLE` names has ended."""
     launcher = os.environ.get(PARENT_VARIABLE)
     return launcher is not None and os.getppid() != int(launcher)
 
 
 def redirect_output_to_journal() -> None:
-    """Write standard output and error straight to the journal (descriptor 4), where the launcher put it there."""
+    """Write standard output and error directly to the journal (descriptor 4), if the launcher opened it there."""
     if os.environ.get("PENSTOCK_JOURNAL") == "1":
         os.dup2(JOURNAL_FD, 1)
         os.dup2(JOURNAL_FD, 2)
 
 
 def require_assertions() -> None:
-    """Assertions guard the identity rules: without them nothing may be sent."""
+    """Exit if assertions are disabled: they guard the identity rules, and without them nothing may be sent."""
     if sys.flags.optimize:
         sys.stderr.write(
             "penstock does not run under python -O: its assertions guard your records. Start it without -O.\n"

@@ -19,46 +19,58 @@ OTHERS: Final = "(others)"
 """Label of the sum over all topics beyond `TOPICS_MAX`; not a valid topic name."""
 
 _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
-    ("accepted", "accepted", "Records that daemons accepted in the hours looked at."),
-    ("holes", "holes", "Of these, records that will never be sent: parked, expired, aborted, damaged in the spool."),
-    ("expected", "expected", "Records that must be in the tables: accepted without holes."),
-    ("arrived", "distinct", "Records of these that are in the tables."),
-    ("lost", "lost", "Records that are lost. 0, or look at the report."),
+    ("accepted", "accepted", "Records that daemons accepted in the audited hours."),
+    ("holes", "holes", "Accepted records that will never be sent: parked, expired, aborted, or damaged in the spool."),
+    ("expected", "expected", "Records that must be in the tables: accepted minus holes."),
+    ("arrived", "distinct", "Expected records that are in the tables."),
+    ("lost", "lost", "Records that are lost. Alert when above zero; the report lists them."),
     ("late", "late", "Records in Kafka that `land` has not read yet."),
     ("pending", "pending", "Records that are still in a spool."),
     ("duplicated", "duplicated", "Rows beyond the first of a record id. `seal` removes them."),
-    ("recovered", "recovered", "Records that a daemon had given up and that landed after all."),
+    ("recovered", "recovered", "Records that a daemon had given up but that landed nevertheless."),
     ("foreign", "foreign", "Rows without a record id, from other producers."),
-    ("without_ids", "counted", "Records accepted without ids (`audit = false`); in none of the others but `foreign`."),
+    (
+        "without_ids",
+        "counted",
+        "Records accepted without ids (`audit = false`); counted in no other metric except `foreign`.",
+    ),
 )
 """Last part of the metric's name, the counter it comes from, and the help text."""
 
 METRICS: Final[tuple[DaemonMetric, ...]] = (
     *(DaemonMetric(f"penstock_audit_records_{name}", "gauge", ("topic",), text) for name, _, text in _RECORDS),
     DaemonMetric(
-        "penstock_audit_completeness_ratio", "gauge", ("topic",), "Arrived of expected; 1 where nothing was expected."
+        "penstock_audit_completeness_ratio",
+        "gauge",
+        ("topic",),
+        "Arrived records divided by expected records; 1 if none were expected.",
     ),
     DaemonMetric("penstock_audit_topic_hours", "gauge", ("status",), "Hours of topics, by their worst status."),
     DaemonMetric(
         "penstock_audit_oldest_incomplete_timestamp_seconds",
         "gauge",
         ("topic",),
-        "Begin of the oldest hour that is not complete; absent where all are.",
+        "Start of the oldest incomplete hour; absent if all hours are complete.",
     ),
     DaemonMetric(
         "penstock_audit_latency_seconds",
         "gauge",
         ("topic", "quantile"),
-        "From accept to landed in the newest hour that has rows: the worst of its daemons.",
+        "Time from accepting a record to landing it, in the newest hour that has rows: maximum over its daemons.",
     ),
     DaemonMetric(
-        "penstock_audit_incarnations", "gauge", ("state",), "Daemons by what they last said: running, closed, silent."
+        "penstock_audit_incarnations",
+        "gauge",
+        ("state",),
+        "Daemons by their last known state: running, closed, silent.",
     ),
     DaemonMetric(
         "penstock_audit_exit_code", "gauge", (), "Exit code of the run: 0, 10 late, 11 unknown, 12 duplicated, 13 lost."
     ),
-    DaemonMetric("penstock_audit_last_run_timestamp_seconds", "gauge", (), "When the audit ran. Alert when it is old."),
-    DaemonMetric("penstock_audit_last_run_duration_seconds", "gauge", (), "How long it took."),
+    DaemonMetric(
+        "penstock_audit_last_run_timestamp_seconds", "gauge", (), "Time of the last audit. Alert when it is too old."
+    ),
+    DaemonMetric("penstock_audit_last_run_duration_seconds", "gauge", (), "Duration of the last audit."),
 )
 """The metrics of the file."""
 

@@ -68,7 +68,7 @@ def _meter(
 ) -> tuple[MetricTemplate, MetricTemplate]:
     """A rate and its total."""
     return (
-        MetricTemplate(group, f"{sensor}-rate", sensor, stats[0], f"{unit}/s", f"{text}, a second.", level),
+        MetricTemplate(group, f"{sensor}-rate", sensor, stats[0], f"{unit}/s", f"{text}, per second.", level),
         MetricTemplate(group, f"{sensor}-total", sensor, stats[1], unit, f"{text}.", level),
     )
 
@@ -82,7 +82,7 @@ def _avg_and_max(group: MetricGroup, sensor: str, unit: str, text: str) -> tuple
     """Mean and maximum."""
     return (
         MetricTemplate(group, f"{sensor}-avg", sensor, Stat.AVERAGE, unit, f"{text}: mean."),
-        MetricTemplate(group, f"{sensor}-max", sensor, Stat.LARGEST, unit, f"{text}: largest."),
+        MetricTemplate(group, f"{sensor}-max", sensor, Stat.LARGEST, unit, f"{text}: maximum."),
     )
 
 
@@ -96,48 +96,48 @@ def _time_spent(group: MetricGroup, sensor: str, text: str) -> MetricTemplate:
 
 
 _SENDING: Final = (
-    *_avg_and_max(CLIENT, "batch-size", "bytes", "Batches as they were sent, compressed"),
+    *_avg_and_max(CLIENT, "batch-size", "bytes", "Size of batches as sent, compressed"),
     MetricTemplate(
         CLIENT,
         "compression-rate-avg",
         "compression",
         Stat.AVERAGE,
         "ratio",
-        "Bytes of a batch's records as sent by those before compression: mean of the batches; 1 without compression.",
+        "Compressed size of a batch's records divided by their uncompressed size: mean over batches; 1 without compression.",
     ),
-    *_avg_and_max(CLIENT, "record-queue-time", "ms", "From a batch's first record to the request it left in"),
-    *_avg_and_max(CLIENT, "request-latency", "ms", "From a Produce request to its answer"),
-    *_avg_and_max(CLIENT, "produce-throttle-time", "ms", "Throttle that answers asked for, ApiVersions' too"),
-    *_meter(CLIENT, "record-send", "records", "Records sent; those sent again count again"),
+    *_avg_and_max(CLIENT, "record-queue-time", "ms", "Time from a batch's first record to the request that carried it"),
+    *_avg_and_max(CLIENT, "request-latency", "ms", "Time from a Produce request to its response"),
+    *_avg_and_max(CLIENT, "produce-throttle-time", "ms", "Throttle time requested in responses, including ApiVersions"),
+    *_meter(CLIENT, "record-send", "records", "Records sent, including those sent again"),
     MetricTemplate(
         CLIENT,
         "records-per-request-avg",
         "record-send",
         Stat.AVERAGE,
         "records",
-        "Records of a Produce request: mean.",
+        "Records per Produce request: mean.",
     ),
-    *_meter(CLIENT, "record-retry", "records", "Records of batches that are to be sent again"),
-    *_meter(CLIENT, "record-error", "records", "Records that were taken and have failed"),
-    *_avg_and_max(CLIENT, "record-size", "bytes", "Largest record of a batch, before compression"),
-    _gauge(CLIENT, "requests-in-flight", "requests", "Requests without an answer."),
-    _gauge(CLIENT, "metadata-age", "s", "Age of the newest Metadata answer; NaN before the first."),
-    *_meter(CLIENT, "batch-split", "batches", "Batches cut up because a broker found them too large"),
+    *_meter(CLIENT, "record-retry", "records", "Records of batches to be sent again"),
+    *_meter(CLIENT, "record-error", "records", "Records that were accepted and then failed"),
+    *_avg_and_max(CLIENT, "record-size", "bytes", "Size of each batch's largest record, before compression"),
+    _gauge(CLIENT, "requests-in-flight", "requests", "Requests that wait for their response."),
+    _gauge(CLIENT, "metadata-age", "s", "Age of the latest Metadata response; NaN before the first."),
+    *_meter(CLIENT, "batch-split", "batches", "Batches split because a broker refused them as too large"),
 )
 _WAITING: Final = (
     _gauge(CLIENT, "waiting-threads", "threads", "Calls that wait for memory."),
-    _gauge(CLIENT, "buffer-total-bytes", "bytes", "What records may take, `buffer.memory`."),
-    _gauge(CLIENT, "buffer-available-bytes", "bytes", "What is left of it."),
+    _gauge(CLIENT, "buffer-total-bytes", "bytes", "Memory limit for records, `buffer.memory`."),
+    _gauge(CLIENT, "buffer-available-bytes", "bytes", "Free part of that memory."),
     MetricTemplate(
         CLIENT,
         "bufferpool-wait-ratio",
         "bufferpool-wait",
         Stat.RATE,
         "ratio",
-        "Part of the time in which a call waited for memory; of several calls it adds up.",
+        "Fraction of time in which a call waited for memory; the times of concurrent calls add up.",
     ),
     _time_spent(CLIENT, "bufferpool-wait", "Time that calls waited for memory."),
-    *_meter(CLIENT, "buffer-exhausted", "records", "Calls that were given no memory in time"),
+    *_meter(CLIENT, "buffer-exhausted", "records", "Calls that timed out waiting for memory"),
     _time_spent(CLIENT, "flush", "Time spent in `flush`."),
     _time_spent(CLIENT, "metadata-wait", "Time that calls waited for a topic's metadata."),
     _time_spent(CLIENT, "txn-init", "Time spent in `init_transactions`."),
@@ -155,40 +155,42 @@ def _traffic(group: MetricGroup, what: str) -> tuple[MetricTemplate, ...]:
         *_meter(group, "incoming-byte", "bytes", f"Bytes read{what}"),
         *_events(group, "request", "requests", f"Requests sent{what}"),
         MetricTemplate(group, "request-size-avg", "request", Stat.AVERAGE, "bytes", f"Requests sent{what}: mean size."),
-        MetricTemplate(group, "request-size-max", "request", Stat.LARGEST, "bytes", f"Requests sent{what}: largest."),
-        *_events(group, "response", "responses", f"Answers read{what}"),
+        MetricTemplate(
+            group, "request-size-max", "request", Stat.LARGEST, "bytes", f"Requests sent{what}: maximum size."
+        ),
+        *_events(group, "response", "responses", f"Responses read{what}"),
     )
 
 
 _CONNECTIONS: Final = (
-    *_meter(CLIENT, "connection-creation", "connections", "Connections made"),
-    *_meter(CLIENT, "connection-close", "connections", "Connections ended"),
-    _gauge(CLIENT, "connection-count", "connections", "Connections there are."),
+    *_meter(CLIENT, "connection-creation", "connections", "Connections opened"),
+    *_meter(CLIENT, "connection-close", "connections", "Connections closed"),
+    _gauge(CLIENT, "connection-count", "connections", "Open connections."),
     *_events(CLIENT, "network-io", "operations", "Writes and reads on connections"),
     *_traffic(CLIENT, ""),
-    *_meter(CLIENT, "successful-authentication", "connections", "Connections that have authenticated"),
-    *_meter(CLIENT, "failed-authentication", "connections", "Connections that were refused for who we are"),
+    *_meter(CLIENT, "successful-authentication", "connections", "Connections that authenticated"),
+    *_meter(CLIENT, "failed-authentication", "connections", "Connections that failed authentication"),
     *_meter(
         CLIENT,
         "successful-reauthentication",
         "connections",
-        "Times a connection has authenticated again, before its session was over",
+        "Successful re-authentications of a connection before its session expired",
     ),
-    *_meter(CLIENT, "failed-reauthentication", "connections", "Times that was refused"),
-    *_avg_and_max(CLIENT, "reauthentication-latency", "ms", "How long authenticating again took"),
+    *_meter(CLIENT, "failed-reauthentication", "connections", "Failed re-authentications of a connection"),
+    *_avg_and_max(CLIENT, "reauthentication-latency", "ms", "Duration of re-authentication"),
 )
 _NODES: Final = (
-    *_traffic(NODE, ", of one broker"),
-    *_avg_and_max(NODE, "request-latency", "ms", "From a Produce request to its answer, of one broker"),
+    *_traffic(NODE, " (one broker)"),
+    *_avg_and_max(NODE, "request-latency", "ms", "Time from a Produce request to its response (one broker)"),
 )
 _TOPICS: Final = (
-    *_meter(TOPIC, "record-send", "records", "Records sent, of one topic"),
-    *_meter(TOPIC, "byte", "bytes", "Bytes of batches sent, compressed, of one topic"),
+    *_meter(TOPIC, "record-send", "records", "Records sent (one topic)"),
+    *_meter(TOPIC, "byte", "bytes", "Compressed bytes of batches sent (one topic)"),
     MetricTemplate(
-        TOPIC, "compression-rate", "compression", Stat.AVERAGE, "ratio", "As `compression-rate-avg`, of one topic."
+        TOPIC, "compression-rate", "compression", Stat.AVERAGE, "ratio", "As `compression-rate-avg`, for one topic."
     ),
-    *_meter(TOPIC, "record-retry", "records", "Records to be sent again, of one topic"),
-    *_meter(TOPIC, "record-error", "records", "Records that have failed, of one topic"),
+    *_meter(TOPIC, "record-retry", "records", "Records to be sent again (one topic)"),
+    *_meter(TOPIC, "record-error", "records", "Records that failed (one topic)"),
 )
 _OWN: Final = (
     MetricTemplate(
@@ -197,7 +199,7 @@ _OWN: Final = (
         "record-not-taken",
         Stat.TOTAL,
         "records",
-        "Records that `send` did not take: no metadata or memory in time, too large, no such topic.",
+        "Records that `send` rejected: no metadata or memory in time, too large, or no such topic.",
     ),
     MetricTemplate(
         OWN,
@@ -205,7 +207,7 @@ _OWN: Final = (
         "record-unsure",
         Stat.TOTAL,
         "records",
-        "Of the failed records, those that may be in the log all the same.",
+        "Failed records that may nevertheless be in the log.",
     ),
     MetricTemplate(
         OWN,
@@ -213,7 +215,7 @@ _OWN: Final = (
         "partition-alarm",
         Stat.TOTAL,
         "alarms",
-        "Lines `partition_alarm` in the log: something about a partition that a person should know.",
+        "`partition_alarm` log lines: problems of a partition that an operator should know about.",
     ),
     MetricTemplate(
         OWN,
@@ -221,12 +223,12 @@ _OWN: Final = (
         "probe",
         Stat.TOTAL,
         "probes",
-        "Times the end of a log was looked for after a refusal.",
+        "Lookups of a log's end offset after a refusal.",
     ),
 )
 _PARTITIONS: Final = (
-    *_meter(PARTITION, "record-send", "records", "Records sent, of one partition", RecordingLevel.DEBUG),
-    *_meter(PARTITION, "byte", "bytes", "Bytes of batches sent, compressed, of one partition", RecordingLevel.DEBUG),
+    *_meter(PARTITION, "record-send", "records", "Records sent (one partition)", RecordingLevel.DEBUG),
+    *_meter(PARTITION, "byte", "bytes", "Compressed bytes of batches sent (one partition)", RecordingLevel.DEBUG),
 )
 
 METRICS: Final[tuple[MetricTemplate, ...]] = (
@@ -235,7 +237,7 @@ METRICS: Final[tuple[MetricTemplate, ...]] = (
     *_CONNECTIONS,
     *_NODES,
     *_TOPICS,
-    MetricTemplate(COUNTS, "count", "count", Stat.GAUGE, "metrics", "Metrics there are, this one too."),
+    MetricTemplate(COUNTS, "count", "count", Stat.GAUGE, "metrics", "Number of metrics, including this one."),
     *_OWN,
     *_PARTITIONS,
 )
@@ -244,10 +246,10 @@ OMITTED_KAFKA_METRICS: Final = (
     ("select-rate, select-total", "there is no selector: one thread waits for connections, files and timers alike."),
     (
         "io-wait-time-ns-avg, io-wait-time-ns-total, io-wait-ratio",
-        "the same: a wait would not say what was waited for.",
+        "the same: a wait time would not show the cause of the wait.",
     ),
-    ("io-time-ns-avg, io-time-ns-total, io-ratio", "the same; the process's CPU time says more."),
-    ("io-waittime-total, iotime-total, bufferpool-wait-time-total", "Kafka's own names of old, which others replaced."),
+    ("io-time-ns-avg, io-time-ns-total, io-ratio", "the same; the process's CPU time is more informative."),
+    ("io-waittime-total, iotime-total, bufferpool-wait-time-total", "deprecated names that Kafka has replaced."),
     (
         "successful-authentication-no-reauth-rate, -total",
         "counts connections of old clients, which only a broker can see.",
