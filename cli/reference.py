@@ -14,7 +14,7 @@ EXITS: Final = {
     ExitCode.PARENT_GONE: "of a process: the launcher has ended",
     ExitCode.PEER_GONE: "of a shard: its router has ended, or the bus between them failed",
     ExitCode.INVARIANT_VIOLATED: "of a process: an invariant was violated; the process stops without sending more",
-    ExitCode.SPOOL: "of a process: spool or journal cannot be opened",
+    ExitCode.SPOOL: "of a process: spool or journal cannot be used",
     ExitCode.CONFIGURATION: "the settings, or the things that they describe, are wrong; every problem is reported",
 }
 """What each exit code means."""

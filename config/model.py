@@ -49,8 +49,8 @@ class SpoolSettings(Section):
     segment_bytes: ByteSize = Field(default=ByteSize(64 << 20), ge=4 << 20, le=1 << 30)
     """Size of one segment file. Must exceed `frame_bytes_max`."""
     sync_interval_ms: int = Field(default=50, ge=1, le=10_000)
-    """Longest time that a frame at level `accepted` waits for its sync, in ms. A power cut may lose this much at that
-    level."""
+    """Longest time that a frame at level `accepted` waits for its sync, in ms. A power cut may lose the
+    frames accepted within that time."""
     when_full: Literal["block", "reject"] = "block"
     """`block` stops reading from sessions; `reject` answers `busy`."""
     allow_unsafe_filesystem: bool = False

@@ -165,7 +165,7 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "penstock_batch_bytes",
         "counter",
         ("state",),
-        "Bytes of acknowledged batches, uncompressed (`raw`) and as sent (compressed).",
+        "Bytes of acknowledged batches, uncompressed (`raw`) and as sent, compressed (`sent`).",
     ),
     DaemonMetric(
         "penstock_topic_records_pending", "gauge", ("topic",), "Records pending, by topic; at most 1000 topics."
