@@ -14,7 +14,7 @@ RETENTION_MS: Final = 90 * 86_400_000
 WANTED: Final = {
     "cleanup.policy": "compact,delete",
     "retention.ms": str(RETENTION_MS),
-    # Of a daemon whose clock is wrong: one that is ahead would be refused, and what one tells that is far behind deleted at once.
+    # For a daemon whose clock is wrong: records from the future would be refused, and records far in the past deleted at once.
     "message.timestamp.type": "LogAppendTime",
 }
 

@@ -45,7 +45,7 @@ class _ServerProbe:
         self.connection.connect()
 
     def connection_ready(self, connection: KafkaConnection[None]) -> None:
-        """It has said who it is, and been told who we are: a listener that expected more would not answer a question."""
+        """Both sides have identified themselves: a listener that expected more would not answer a request."""
         sent = connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), None)
         if sent is None:
             self.problem = f"{self.server} takes no version of Metadata that we speak"

@@ -81,7 +81,7 @@ def _descriptors(settings: Settings, found: CheckResult) -> None:
 def brokers(settings: Settings) -> CheckResult:
     """Speak to every bootstrap server as the daemon would: one that answers will do, and the others are worth a warning.
 
-    Without a file that is needed nobody is spoken to.
+    If a required file is missing, no broker is contacted.
     """
     from .broker_checks import check_servers
 
@@ -99,7 +99,7 @@ def brokers(settings: Settings) -> CheckResult:
 
 
 def _audit_topic(settings: Settings) -> list[str]:
-    """What is wrong with the topic in which records are accounted for. Data goes on without it."""
+    """What is wrong with the topic in which records are accounted for. Data flows without it."""
     from .audit_verbs import WANTED, missing
     from .topic_admin import AdminError, TopicAdmin
 

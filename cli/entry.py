@@ -1,4 +1,4 @@
-"""What the command `penstock` starts: an installation for clients only has no command line, and is told what it lacks."""
+"""Entry point of the command `penstock`. An installation for clients only has no command line; the error names what to install."""
 
 import sys
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""One session of `penstock loadgen`, in a process of its own: sends frames, tells progress and, at the end, what it measured.
+"""One session of `penstock loadgen`, in a process of its own: sends frames, reports progress and, when done, its measurements.
 
 Reads its order as JSON from the command line, writes JSON lines: `{"acknowledged": n}` a few times a second, then the result.
 """
@@ -70,7 +70,7 @@ class LoadSession:
         return values, keys
 
     def run(self) -> LoadResult:
-        """Send for the ordered time, wait for every answer, tell what was measured."""
+        """Send for the ordered time, wait for every answer, report the measurements."""
         producer = Producer(self._order.socket, level=cast("LevelName", self._order.level), detail="none")
         before = resource.getrusage(resource.RUSAGE_SELF)
         began = time.monotonic()

@@ -58,7 +58,7 @@ def send(
         waiting = sum(1 for future in futures if not future.done())
         fail(f"{waiting} of {len(futures)} records have no answer after {timeout} s: see `penstock status`")
     finally:
-        # What has no answer by now is told above; waiting on would only hide it.
+        # Frames without an answer were reported above; waiting longer would only hide them.
         producer.close(timeout=0)
     errors = [str(error) for future in futures if (error := future.exception()) is not None]
     outcome = {"sent": len(futures), "level": level, "acknowledged": len(futures) - len(errors), "errors": errors[:10]}

@@ -292,7 +292,7 @@ def _across(settings: DirectSettings) -> Iterator[RuleViolation]:
 
 def _is_valid_transactional_id(text: str) -> bool:
     try:
-        # The name told to brokers is a little longer.
+        # The name sent to brokers is a little longer.
         return len(text.encode()) <= 32_000
     except UnicodeEncodeError:
         return False

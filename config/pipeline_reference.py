@@ -22,7 +22,7 @@ _HEAD: Final = """# Settings of the pipeline
 Made from the declarations in `config/pipeline.py` by `make docs`; do not edit.
 
 One TOML file (`--config`, by default `/etc/penstock/pipeline.toml`) and drop-ins beside it in `pipeline.conf.d/*.toml` (named after the
-file). A setting given twice, an unknown one and a wrong value are errors, told all at once. `${NAME}` in a text takes the value from
+file). A setting given twice, an unknown one and a wrong value are errors, reported all at once. `${NAME}` in a text takes the value from
 the environment. Kafka's and Spark's settings keep their names. Times are numbers of seconds or texts such as `"500ms"`, `"30s"`,
 `"5m"`, `"24h"`, `"7d"`; sizes are numbers of bytes or texts such as `"64MiB"`.
 """

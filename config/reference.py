@@ -28,7 +28,7 @@ _HEAD = """# Settings
 Made from the declarations in `config/model.py` by `penstock config reference`; do not edit.
 
 One TOML file (`--config`, by default `/etc/penstock/penstock.toml`) and drop-ins beside it in `conf.d/*.toml`. A setting given
-twice, an unknown one and a wrong value are errors, told all at once. `${NAME}` in a text takes the value from the environment.
+twice, an unknown one and a wrong value are errors, reported all at once. `${NAME}` in a text takes the value from the environment.
 Kafka's settings keep Kafka's names, with dots; a name that is also the beginning of another must be quoted. Sizes are numbers of
 bytes or texts such as `"64MiB"`.
 """
@@ -41,7 +41,7 @@ Made from the declarations in `config/direct.py` and `config/producer.py` by `ma
 
 A mapping of Kafka's names to values, as `KafkaProducer` in Java takes them: a number may be a number or its text, as in a
 properties file. Names may be written with underscores instead of dots. Unknown names, wrong values and settings that contradict
-each other are errors, told all at once; nothing is started.
+each other are errors, reported all at once; nothing is started.
 """
 
 _SECURITY = frozenset(SecuritySettings.model_fields)

@@ -236,7 +236,7 @@ def _run(
         raise typer.Exit(int(PipelineExit.USAGE)) from error
     except typer.Exit:
         raise
-    except Exception as error:  # noqa: BLE001 - told to people, with the trace where nobody expected it
+    except Exception as error:  # noqa: BLE001 - reported in one sentence, with the traceback for unexpected errors
         from .failures import failure_message, is_expected
 
         if how.debug or not is_expected(error):

@@ -66,7 +66,7 @@ def _answer(
     told: ErrorResponseFactory,
     done: Callable[[TransactionMetadata], ApiMessage],
 ) -> RequestOutcome:
-    """Respond once the written state is replicated; `done` builds the success response, `told` the error."""
+    """Respond once the written state is replicated; `done` builds the success response, the factory before it the error."""
     match found:
         case StoredTransaction(known, home, end_offset):
             return try_complete_write(node, call, DelayedWrite(done(known), home, end_offset, told))

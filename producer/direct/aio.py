@@ -123,7 +123,7 @@ class AsyncDirectProducer:
         return future
 
     async def _send(self, steps: DirectPluginPipeline, record: Record, began: float, turn: int) -> DirectRecordFuture:
-        """Append or fail a record whose turn it is. `began`: when `send` was called, so that waiting for earlier calls
+        """Append or fail the next record of the queue. `began`: when `send` was called, so that waiting for earlier calls
         counts towards `max.block.ms`."""
         front, told = self._inner.front, steps.ack_callback(record, None)
         missing = await self._wait_for_metadata(record.topic, record.partition, record.timestamp_ms, began)
@@ -186,7 +186,7 @@ class AsyncDirectProducer:
         began: float,
         turn: int,
     ) -> None:
-        """Append columns whose turn it is. `taken` always holds one future, of all records accepted so far."""
+        """Append the next columns of the queue. `taken` always holds one future, of all records accepted so far."""
         front, topic = self._inner.front, columns.topic
         highest = max((one for one in columns.partitions or () if one is not None), default=None)
         missing = await self._wait_for_metadata(topic, highest, None, began)

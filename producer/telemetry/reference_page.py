@@ -15,7 +15,7 @@ count from the producer's start. A rate takes at least all windows but one as th
 sent again counts again in what is counted by batch or request. Tags come in the order given.
 
 The column *Prometheus* is the name that [the collector](../howto/metrics.md#prometheus) shows; it leaves rates out, because a query makes them of totals.
-*OpenTelemetry* is the name under which [brokers are told](../howto/metrics.md#brokers-that-collect-metrics) what they subscribe to.
+*OpenTelemetry* is the name under which [brokers receive](../howto/metrics.md#brokers-that-collect-metrics) the metrics that they subscribe to.
 """
 
 

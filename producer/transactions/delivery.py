@@ -2,8 +2,8 @@
 
 The transaction manager decides what may be sent (TRX-2). A refused, expired or doubtful batch is not investigated, as
 it is without transactions, but reported to the manager; the transaction can then only be aborted. Records never sent
-are dropped, and batches already sent are retried until they are answered (TRX-4). There are no ghosts (expired records
-that are still sent), because consumers never read an aborted record.
+are dropped, and batches already sent are retried until they are answered (TRX-4). There are no in-doubt records
+(expired but still sent), because consumers never read an aborted record.
 """
 
 from collections.abc import Callable
