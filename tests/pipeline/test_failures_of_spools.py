@@ -46,12 +46,13 @@ def world(spark: SparkSession, broker: OwnCluster, tmp_path_factory: pytest.Temp
     with Rig(spark, broker, ["restored", "destroyed", "moved", "clock"]) as rig:
         twice = restore_a_spool(rig, folder)
         destroyed = destroy_a_disk(rig)
+        # At once: it is refused only while the last heartbeat is younger than `audit.heartbeat_stale`.
+        refused = rig.pipeline.run("retire", destroyed)
+        assert refused.status == 1
         moved = move_a_spool(rig, folder)
         step_a_clock(rig, folder)
         rig.land()
         before = rig.audit(ahead_s=HOUR_S)
-        refused = rig.pipeline.run("retire", destroyed)
-        assert refused.status == 1
         for incarnation in (destroyed, moved):
             assert rig.pipeline.run("retire", incarnation, "--force").status == 0
         yield World(rig, twice, before, refused.log, rig.audit(ahead_s=HOUR_S))
