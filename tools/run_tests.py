@@ -161,7 +161,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines)
 
 
-class Run:
+class PartsRun:
     """Runs parts, and can stop all of them at once."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
@@ -292,7 +292,7 @@ def chosen(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
 def run_all(stages: Sequence[Stage], show: Callable[[str], None]) -> int:
     """Run everything, show the table, and return the exit status: 0 only when every part passed."""
     began = time.monotonic()
-    outcomes = Run(show).run(stages)
+    outcomes = PartsRun(show).run(stages)
     show("")
     show(table(outcomes))
     show("")
