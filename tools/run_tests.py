@@ -8,13 +8,14 @@ Needs nothing but Python, so that it works when the environment does not.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,10 @@ GRACE_S: Final = 30.0
 """How long a part that is told to stop may take: pytest ends its fixtures, and so the brokers and daemons that they started."""
 LEFTOVERS_S: Final = 5.0
 """How long the output of a part that has ended is read on. A process that it left behind may keep the pipe open for ever."""
+REASON_LINES: Final = 4
+REASON_WIDTH: Final = 200
+PLACE: Final = re.compile(r"\S+\.py:\d+: ")
+"""How pytest begins the line that says where something was raised."""
 
 
 class Part(NamedTuple):
@@ -46,8 +51,8 @@ class Counts(NamedTuple):
 
     passed: int
     skipped: int
-    failed: Sequence[str]
-    """Their names, as pytest takes them where that can be told."""
+    failed: Mapping[str, Sequence[str]]
+    """Their names, as pytest takes them where that can be told, each with the lines that say why."""
 
 
 class Outcome(NamedTuple):
@@ -102,15 +107,25 @@ def read_counts(report: Path) -> Counts:
     """Count the tests of a JUnit XML file. Raise OSError or xml.etree.ElementTree.ParseError when there is none."""
     passed, skipped = 0, 0
     # A test that fails, and whose fixture fails as well, stands there twice.
-    failed: dict[str, None] = {}
+    failed: dict[str, Sequence[str]] = {}
     for case in ET.parse(report).iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed[_test_name(case.get("classname", ""), case.get("name", ""))] = None
+        problem = next((found for kind in ("failure", "error") if (found := case.find(kind)) is not None), None)
+        if problem is not None:
+            name = _test_name(case.get("classname", ""), case.get("name", ""))
+            _ = failed.setdefault(name, _reason(problem.text or problem.get("message", "")))
         elif case.find("skipped") is not None:
             skipped += 1
         else:
             passed += 1
-    return Counts(passed, skipped, tuple(failed))
+    return Counts(passed, skipped, failed)
+
+
+def _reason(text: str) -> Sequence[str]:
+    """The lines of a failure's text in which pytest says what was raised, and the last one that says where."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    raised = [line[1:].strip() for line in lines if line.startswith("E ")][:REASON_LINES]
+    places = [line for line in lines if PLACE.match(line)][-1:]
+    return [line[:REASON_WIDTH] for line in (*places, *raised)] or [line[:REASON_WIDTH] for line in lines[-1:]]
 
 
 def _test_name(module: str, name: str) -> str:
@@ -157,7 +172,8 @@ def table(outcomes: Iterable[Outcome]) -> str:
     for outcome in outcomes:
         if not outcome.good:
             lines += ["", f"{outcome.part.name}: {outcome.result}; its output is in {outcome.part.log}"]
-            lines += [f"  {name}" for name in (outcome.counts.failed if outcome.counts else ())]
+            for name, reason in (outcome.counts.failed if outcome.counts else {}).items():
+                lines += [f"  {name}", *(f"    {line}" for line in reason)]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from .ports import free_ports
-from .processes import Deadline, TooLateError, end, start_tied, tail, wait_until
+from .processes import PATIENCE, Deadline, TooLateError, end, start_tied, tail, wait_until
 
 READY_S: Final = 60.0
 STOP_S: Final = 20.0
@@ -213,10 +213,10 @@ class Daemon:
         self.wait_ready()
         self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(seconds)
+            return self._process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill_everything()
-            raise TooLateError(f"the daemon did not stop within {seconds} s") from None
+            raise TooLateError(f"the daemon did not stop within {seconds * PATIENCE} s") from None
 
     def describe(self) -> str:
         """What `/stats` says and the end of the log, for the message of a failure."""

@@ -24,7 +24,7 @@ from .one_node import view_of
 from .ports import free_ports
 from .processes import Deadline, TooLateError, wait_until
 
-REQUEST_S = 15.0
+REQUEST_S = 45.0
 # Of librdkafka itself: a connection that came or went just then.
 LOCAL_ERRORS: Final = frozenset(
     {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}

@@ -10,7 +10,7 @@ from penstock.wire import record_ids
 
 from .kafka_cluster import Cluster
 from .kafka_node import kafka_libs
-from .processes import Deadline
+from .processes import PATIENCE, Deadline
 from .records import Found
 
 FETCH_RECORDS = 10_000
@@ -187,7 +187,7 @@ def read_topic_by_java(cluster: Cluster, topic: str, *, version: str, seconds: f
         _java_command(cluster, topic, version=version, wanted=wanted),
         check=True,
         capture_output=True,
-        timeout=seconds,
+        timeout=seconds * PATIENCE,
         stdin=subprocess.DEVNULL,
     )
     # Not splitlines(): it also splits at control characters, which a value may hold.

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import pyspark
 
-from .processes import REPOSITORY, end, start_tied, tail, wait_until
+from .processes import PATIENCE, REPOSITORY, end, start_tied, tail, wait_until
 from .spark_driver import JAVA, MARK, class_archive, kill_all
 
 WORKERS: Final = 2
@@ -149,7 +149,7 @@ def shell(line: str, *, folder: Path, mark: str, seconds: float = 150) -> "subpr
             env=bare | {MARK: mark},
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=seconds * PATIENCE,
             check=False,
         )
     finally:

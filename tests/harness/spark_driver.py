@@ -25,7 +25,7 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from .processes import REPOSITORY, Deadline, TooLateError, end, start_tied, tail, wait_until
+from .processes import PATIENCE, REPOSITORY, Deadline, TooLateError, end, start_tied, tail, wait_until
 
 MARK: Final = "PENSTOCK_TEST_DRIVER"
 WITHOUT_SPARK: Final = ("retire", "check")
@@ -133,23 +133,23 @@ class Driver:
     def kill(self) -> int:
         """`kill -9` of the driver with all it started; returns how many processes that were."""
         count = kill_all(self.mark)
-        _ = self.process.wait(20)
+        _ = self.process.wait(20 * PATIENCE)
         return count
 
     def stop(self, *, seconds: float = 60) -> int:
         """SIGTERM, as an operator's tool sends it; returns the exit status. Raise TooLateError."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
-            raise TooLateError(f"land did not stop within {seconds} s:\n{tail(self.log_path)}") from None
+            raise TooLateError(f"land did not stop within {seconds * PATIENCE} s:\n{tail(self.log_path)}") from None
 
     def wait(self, *, seconds: float = VERB_S) -> Ended:
         """Wait for the end by itself. Raise TooLateError."""
         try:
-            status = self.process.wait(seconds)
+            status = self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
-            raise TooLateError(f"not done within {seconds} s:\n{tail(self.log_path)}") from None
+            raise TooLateError(f"not done within {seconds * PATIENCE} s:\n{tail(self.log_path)}") from None
         return Ended(status, self._output.read_text(errors="replace"), tail(self.log_path))
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from penstock.config import handover
 from penstock.config.model import Settings
 from penstock.daemon.processes.control_client import ControlError, ask
 
-from .processes import REPOSITORY, end, start_tied, tail, wait_until
+from .processes import PATIENCE, REPOSITORY, end, start_tied, tail, wait_until
 from .raw_session import RawSession
 
 READY_S: Final = 30.0
@@ -135,7 +135,7 @@ class Stack:
         """SIGTERM, and its exit status."""
         assert self.router is not None
         self.router.send_signal(signal.SIGTERM)
-        return self.router.wait(seconds)
+        return self.router.wait(seconds * PATIENCE)
 
     def session(self, client_id: str | None = None, **options: Any) -> RawSession:
         return RawSession(self.socket_path, client_id, **options)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from .kafka_cluster import Cluster, OwnCluster
 from .kafka_node import VERSIONS, kafka_libs
-from .processes import REPOSITORY, Deadline, end, start_tied, tail
+from .processes import PATIENCE, REPOSITORY, Deadline, end, start_tied, tail
 from .transaction_job import Job
 from .transaction_judge import Transaction, read_transactions
 
@@ -162,7 +162,7 @@ def read_committed_by_java(cluster: Cluster, topic: str, *, seconds: float = 120
         ],
         check=True,
         capture_output=True,
-        timeout=seconds,
+        timeout=seconds * PATIENCE,
         stdin=subprocess.DEVNULL,
     )
     for line in told.stdout.decode().splitlines():

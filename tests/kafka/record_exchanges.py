@@ -79,7 +79,7 @@ class Recorder:
     def _create(self) -> None:
         new = NewTopic(self.topic, 1, replica_assignment=[self.replicas], config=self.settings)
         for done in self.cluster.admin.create_topics([new], request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         _ = wait_until(lambda: self._leads(1), seconds=20, what=f"{self.topic} can be used")
         with Caller(self._at(1)) as caller:
             asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self.topic)])
@@ -132,7 +132,7 @@ class Recorder:
                 entry = ConfigEntry(step["name"], step["value"], incremental_operation=AlterConfigOpType.SET)
                 resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
                 for done in self.cluster.admin.incremental_alter_configs([resource]).values():
-                    _ = done.result(15)
+                    _ = done.result(60)
                 let_pass(0.3)  # a broker hears of it a moment after the answer, and nothing shows when
             case "acl":
                 self._rule([self._binding(step)])
@@ -200,19 +200,19 @@ class Recorder:
 
     def _rule(self, rules: list[AclBinding]) -> None:
         for done in self.cluster.admin.create_acls(rules, request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         let_pass(0.3)
 
     def _forget_rules(self) -> None:
         kind, pattern = AclPermissionType.ANY, ResourcePatternType.ANY
         every = AclBindingFilter(ResourceType.ANY, None, pattern, None, None, AclOperation.ANY, kind)
         for done in self.cluster.admin.delete_acls([every], request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         let_pass(0.3)
 
     def _delete(self) -> None:
         for done in self.cluster.admin.delete_topics([self.topic], request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         _ = wait_until(self._gone, seconds=20, what="the topic is gone")
 
     def _begins(self, offset: int) -> bool:

@@ -58,7 +58,7 @@ class Recorder:
             self._forget_rules()
         new = NewTopic(self.topic, 1, replica_assignment=[[1]], config={"retention.ms": "-1"})
         for done in self.cluster.admin.create_topics([new], request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self.topic)])
         talk = Talk(self._ask, self.topic, self._ask(asked, 12).topics[0].topic_id)
         self._wait_ready(talk)
@@ -119,14 +119,14 @@ class Recorder:
 
     def _rule(self, rules: list[AclBinding]) -> None:
         for done in self.cluster.admin.create_acls(rules, request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         let_pass(0.3)  # nothing shows when the broker looks at it
 
     def _forget_rules(self) -> None:
         kind, pattern = AclPermissionType.ANY, ResourcePatternType.ANY
         every = AclBindingFilter(ResourceType.ANY, None, pattern, None, None, AclOperation.ANY, kind)
         for done in self.cluster.admin.delete_acls([every], request_timeout=15).values():
-            _ = done.result(15)
+            _ = done.result(60)
         let_pass(0.3)
 
     def _guard(self) -> None:

@@ -32,7 +32,7 @@ def create_audit_topic(cluster: Cluster, topic: str, folder: Path) -> str:
     ]
     path.write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-I", "-m", "penstock.cli.main", "audit", "create-topic", "--config", str(path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -192,7 +192,7 @@ def alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     for done in cluster.admin.incremental_alter_configs([resource]).values():
-        _ = done.result(15)
+        _ = done.result(60)
 
 
 def test_a_limit_lowered_after_the_append_hides_the_duplicate_alike(kafka_one: Cluster, ours: EmbeddedCluster) -> None:

@@ -26,7 +26,7 @@ def test_every_code_has_kafkas_name_and_is_retried_where_kafka_retries(version: 
         str(jar) for pattern in ("kafka-clients*.jar", "slf4j-api*.jar") for jar in kafka_libs(version).glob(pattern)
     )
     listed = subprocess.run(
-        ["java", "-cp", jars, str(SOURCE)], check=True, text=True, capture_output=True, timeout=60
+        ["java", "-cp", jars, str(SOURCE)], check=True, text=True, capture_output=True, timeout=180
     ).stdout.splitlines()
     assert len(listed) > 100
     for line in listed:

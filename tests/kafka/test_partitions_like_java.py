@@ -50,7 +50,7 @@ def chosen_by_java(cluster: Cluster, topic: str, given: Sequence[bytes]) -> list
         input=b"".join(struct.pack(">I", len(key)) + key for key in given),
         capture_output=True,
         check=True,
-        timeout=120,
+        timeout=240,
     )
     return [int(line) for line in told.stdout.split()]
 

@@ -15,7 +15,7 @@ WARM: Final = 4
 """One record alone on each partition."""
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_bytes_records_and_batches_are_those_of_the_brokers_logs(
     kafka_one: Cluster, topic_name: str, codec: str

@@ -90,7 +90,7 @@ def send_by_java(secure: SecureKafka, topic: str, folder: Path) -> None:
         ],
         input=b"from Java\n",
         check=True,
-        timeout=60,
+        timeout=240,
         capture_output=True,
     )
 

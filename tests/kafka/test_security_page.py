@@ -78,7 +78,7 @@ def test_the_example_of_the_direct_producer_sends(secure: SecureKafka, topic_nam
     topic = secure.cluster.create_topic(OPEN + topic_name, 1)
     text = here(example, secure, tmp_path).replace('"broker-1.example:9093"', f'"{secure.bootstrap(Way.SCRAM_512)}"')
     text = text.replace('"events"', f'"{topic}"').replace('username": "app"', f'username": "{USER}"')
-    done = subprocess.run([sys.executable, "-c", text], text=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", text], text=True, capture_output=True, timeout=180, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert [record.value for record in read_topic(secure.cluster, topic)] == [b"hello"]
 
@@ -90,7 +90,7 @@ def test_nothing_that_is_secret_is_logged_at_debug(
     topic = secure.cluster.create_topic(OPEN + topic_name, 1)
     for each in (Way.PLAIN, Way.SCRAM_512, Way.OAUTH):
         with DirectProducer({"bootstrap.servers": secure.bootstrap(each), **secure.settings(each)}) as producer:
-            _ = producer.send(topic, b"value").result(20)
+            _ = producer.send(topic, b"value").result(60)
     assert "metadata_broker_connected" in caplog.text
     token_begins = "eyJ"
     for told in (PASSWORD, SECRET, token_begins):

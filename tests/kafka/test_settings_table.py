@@ -60,7 +60,7 @@ def ask_kafka(program: str, version: str, given: str = "") -> list[str]:
     )
     command = ["java", "-cp", jars, str(FOLDER / program)]
     return subprocess.run(
-        command, input=given, check=True, text=True, capture_output=True, timeout=60
+        command, input=given, check=True, text=True, capture_output=True, timeout=180
     ).stdout.splitlines()
 
 

@@ -106,7 +106,7 @@ def brokers(request: pytest.FixtureRequest) -> Iterator[Brokers]:
         _ = subprocess.run(
             ["javac", "-nowarn", "-cp", f"{kafka_libs(version)}/*", "-d", str(classes), str(SOURCE)],
             check=True,
-            timeout=120,
+            timeout=240,
         )
         settings = {"metric.reporters": "PushReceiver", "push.receiver.folder": str(kept)}
         cluster = OwnCluster(version, java=JavaOptions(classes=classes), settings=settings)
@@ -148,7 +148,7 @@ def own_totals(producer: DirectProducer) -> Mapping[tuple[str, tuple[tuple[str, 
     }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_what_brokers_collect_adds_up_to_the_producers_own_figures_with_a_last_push_at_the_end(
     brokers: Brokers,
 ) -> None:
@@ -189,7 +189,7 @@ def test_what_brokers_collect_adds_up_to_the_producers_own_figures_with_a_last_p
     assert {pair.key: pair.value.string_value for pair in resource.resource.attributes} == {"client_rack": "here"}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_broker_that_refuses_what_it_is_pushed_is_told_nothing_more_and_records_go_on(
     brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,7 +74,7 @@ def test_every_record_is_carried_over_exactly_once_though_the_loop_is_killed(
         for moment in sorted(random.randrange(RECORDS // 20, RECORDS * 9 // 10) for _ in range(KILLS)):
             assert follow(process, moment, deadline), tail(errors)
             process.kill()
-            _ = process.wait(20)
+            _ = process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
             process = start(kafka_three, source, target, errors)

@@ -15,7 +15,12 @@ from tools.run_tests import PASSED, STAGES, Counts, Outcome, Part, chosen, judge
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest">
 <testcase classname="tests.meta.test_shape" name="test_one" time="0.1" />
-<testcase classname="tests.meta.test_shape" name="test_two[a-b]" time="0.1"><failure message="no">why</failure></testcase>
+<testcase classname="tests.meta.test_shape" name="test_two[a-b]" time="0.1"><failure message="no">    def test_two():
+&gt;       assert 1 == 2, "it is so"
+E       AssertionError: it is so
+E       assert 1 == 2
+
+tests/meta/test_shape.py:7: AssertionError</failure></testcase>
 <testcase classname="tests.meta.test_shape" name="test_two[a-b]" time="0.1"><error message="in the fixture">why</error></testcase>
 <testcase classname="tests.meta.test_shape" name="test_three" time="0.1"><skipped message="not here" /></testcase>
 <testcase classname="" name="tests.process.test_gone" time="0.1"><error message="collection failure">why</error></testcase>
@@ -40,7 +45,16 @@ def test_tests_are_counted_and_those_that_failed_are_named_once(tmp_path: Path) 
     path = tmp_path / "report.xml"
     _ = path.write_text(REPORT)
     assert read_counts(path) == Counts(
-        passed=1, skipped=1, failed=("tests/meta/test_shape.py::test_two[a-b]", "tests.process.test_gone")
+        passed=1,
+        skipped=1,
+        failed={
+            "tests/meta/test_shape.py::test_two[a-b]": [
+                "tests/meta/test_shape.py:7: AssertionError",
+                "AssertionError: it is so",
+                "assert 1 == 2",
+            ],
+            "tests.process.test_gone": ["why"],
+        },
     )
 
 
@@ -75,8 +89,8 @@ def test_the_table_has_a_line_for_each_part_and_then_the_tests_that_failed(tmp_p
     lint, core, kafka = (part(tmp_path, name) for name in ("lint", "core", "kafka-4.3.1"))
     outcomes = [
         Outcome(lint, 40.4, PASSED),
-        Outcome(core, 82.0, PASSED, Counts(4793, 0, ())),
-        Outcome(kafka, 1669, "failed", Counts(447, 8, ("tests/kafka/test_kills.py::test_one",))),
+        Outcome(core, 82.0, PASSED, Counts(4793, 0, {})),
+        Outcome(kafka, 1669, "failed", Counts(447, 8, {"tests/kafka/test_kills.py::test_one": ["it is so"]})),
     ]
     assert table(outcomes).splitlines() == [
         "part         seconds  passed  failed  skipped  result",
@@ -86,6 +100,7 @@ def test_the_table_has_a_line_for_each_part_and_then_the_tests_that_failed(tmp_p
         "",
         f"kafka-4.3.1: failed; its output is in {tmp_path}/kafka-4.3.1.log",
         "  tests/kafka/test_kills.py::test_one",
+        "    it is so",
     ]
 
 

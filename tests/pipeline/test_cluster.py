@@ -92,7 +92,7 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
     ]
     sent += [producer.send(audit_topic, record.encode(), record.key()) for record in (intake, outcome, heartbeat)]
     for future in sent:
-        _ = future.result(30)
+        _ = future.result(60)
     producer.close(30)
 
 
@@ -101,7 +101,7 @@ def sorted_ids(bronze: pa.Table) -> list[tuple[int, int]]:
     return sorted((row["origin"], row["ordinal"]) for row in bronze.select(["origin", "ordinal"]).to_pylist())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_an_hour_is_landed_and_audited_by_executors_that_have_only_what_was_packed(
     cluster: SparkCluster, broker: OwnCluster, topic_name: str, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-I", "-m", "penstock.pipeline.cli", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 
@@ -136,7 +136,7 @@ def test_land_ends_in_order_when_it_is_told_to_and_does_not_start_over_another_q
 ) -> None:
     broker.create_topic(topic_name, partitions=1)
     producer = DirectProducer({"bootstrap.servers": broker.bootstrap})
-    _ = producer.send(topic_name, b"one").result(30)
+    _ = producer.send(topic_name, b"one").result(60)
     producer.close(10)
     with Pipeline(broker.bootstrap, {topic_name: {"format": "raw"}}) as pipeline:
         driver = pipeline.start("land")

@@ -31,7 +31,7 @@ print(json.dumps(found))
 def test_commits_that_the_library_makes_by_itself_are_synced_and_the_names_above_a_new_table(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     asked = [sys.executable, "-c", _WRITE, str(lake)]
-    done = subprocess.run(asked, capture_output=True, check=True, text=True, cwd=REPOSITORY, timeout=60)
+    done = subprocess.run(asked, capture_output=True, check=True, text=True, cwd=REPOSITORY, timeout=180)
     opened: list[str] = json.loads(done.stdout)
     log = lake / "orders/_delta_log"
     # Python opens a commit, or a folder, only to sync it.

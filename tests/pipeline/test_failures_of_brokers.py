@@ -58,7 +58,7 @@ def world(spark: SparkSession, broker: OwnCluster) -> Iterator[World]:
         cut = {word: (rig.topics[word], 1) for word in ("cut", "rewritten", "landed")}
         ends = cut_logs(broker, cut.values(), keep=KEEP)
         for done in broker.admin.delete_records([TopicPartition(rig.topics["deleted"], 0, RETENTION)]).values():
-            assert done.result(15).low_watermark == RETENTION
+            assert done.result(60).low_watermark == RETENTION
         gone = {
             word: {
                 each for (partition, offset), each in there[word].items() if partition == 1 and offset >= ends[place]
@@ -83,7 +83,7 @@ def world(spark: SparkSession, broker: OwnCluster) -> Iterator[World]:
         yield World(rig, first, gone, before, rig.audit())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_what_land_has_not_read_yet_is_late_and_no_alarm(world: World) -> None:
     assert world.before.exit_code == LATE
     for word, ids in world.first.items():

@@ -72,7 +72,7 @@ def producer(broker: OwnCluster) -> Iterator[DirectProducer]:
 
 def write(producer: DirectProducer, settings: PipelineSettings, *records: AuditRecord) -> None:
     for record in records:
-        _ = producer.send(settings.audit.topic, record.encode(), record.key(), partition=1).result(30)
+        _ = producer.send(settings.audit.topic, record.encode(), record.key(), partition=1).result(60)
 
 
 def test_a_daemon_that_is_silent_is_retired_by_a_heartbeat_that_outranks_all_it_said(

@@ -33,7 +33,7 @@ def kafka() -> Iterator[SecureKafka]:
         for done in started.cluster.admin.create_acls(bindings).values():
             _ = done.result(REQUEST_S)
         producer = DirectProducer({"bootstrap.servers": started.cluster.bootstrap})
-        _ = producer.send(TOPIC, b"value").result(30)
+        _ = producer.send(TOPIC, b"value").result(60)
         producer.close(10)
         yield started
 

@@ -24,8 +24,9 @@ LIMITS = ListenerLimits(
     unanswered_bytes_max=64 << 20,
     unanswered_records_max=1_000_000,
     unread_answers_bytes_max=256 << 10,
-    first_message_s=2.0,
-    message_s=5.0,
+    # Long, so that the seconds which a loaded machine takes for a test do not count; `skew` makes them pass.
+    first_message_s=200.0,
+    message_s=500.0,
 )
 
 
@@ -58,7 +59,7 @@ class Served:
         self.listener.check_time_limits(now)
         self.listener.send(now)
 
-    def until(self, true: Callable[[], bool], within_s: float = 5.0) -> None:
+    def until(self, true: Callable[[], bool], within_s: float = 60.0) -> None:
         end = time.monotonic() + within_s
         while not true():
             assert time.monotonic() < end, "it did not happen in time"
@@ -106,7 +107,7 @@ class Caller:
                 except BlockingIOError:
                     self.served.round(0.001)
 
-    def hear(self, within_s: float = 5.0) -> DaemonMessage | None:
+    def hear(self, within_s: float = 60.0) -> DaemonMessage | None:
         """The next message; None: the daemon closed."""
         end = time.monotonic() + within_s
         while True:

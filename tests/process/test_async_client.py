@@ -23,7 +23,7 @@ from penstock.wire.frames import Code, PartitionInfo, Run, Type
 
 from tests.fakes.fake_daemon import FakeDaemon, Peer
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 RECORD = b"x" * 1_000
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from penstock.producer import AsyncDirectProducer
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.readers import read_topic
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 PRODUCE = 0
 RECORD = b"x" * 1_000
 T = TypeVar("T")

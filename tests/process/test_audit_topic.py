@@ -38,7 +38,7 @@ def audit_of(stack: Stack) -> dict[str, Any]:
 def stop(stack: Stack) -> None:
     assert stack.stop_router() == 0
     for shard in stack.shards.values():
-        assert shard.wait(10) == 0
+        assert shard.wait(60) == 0
 
 
 def test_every_record_is_told_and_an_orderly_stop_closes_the_books(cluster: EmbeddedCluster) -> None:

@@ -28,7 +28,7 @@ def settings_file(folder: Path, bootstrap: str) -> Path:
 
 def penstock(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "penstock.cli.main", *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
 
 
 def test_the_audit_topic_is_made_once_and_found_to_be_as_it_should(cluster: EmbeddedCluster, tmp_path: Path) -> None:

@@ -107,17 +107,17 @@ def test_an_orderly_end_is_exit_status_zero_and_so_is_the_end_of_the_commands() 
         process = cluster.nodes[0].process
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_second_broker_on_the_same_folder_or_port_is_refused_with_a_clear_message(tmp_path: Path) -> None:
     argv = ["--listen", "127.0.0.1:0", "--log-dir", str(tmp_path / "log")]
     first = BrokerProcess(argv, tmp_path / "stderr")
-    again = subprocess.run([*BROKER, *argv], capture_output=True, text=True, timeout=30, check=False)
+    again = subprocess.run([*BROKER, *argv], capture_output=True, text=True, timeout=180, check=False)
     assert again.returncode == 1
     assert "in use by another broker" in again.stderr
     taken = f"127.0.0.1:{first.address[1]}"
-    again = subprocess.run([*BROKER, "--listen", taken], capture_output=True, text=True, timeout=30, check=False)
+    again = subprocess.run([*BROKER, "--listen", taken], capture_output=True, text=True, timeout=180, check=False)
     assert again.returncode == 1
     assert "in use" in again.stderr
     assert first.stop() == 0
@@ -136,7 +136,7 @@ def test_a_second_broker_on_the_same_folder_or_port_is_refused_with_a_clear_mess
     ],
 )
 def test_settings_that_cannot_work_are_told_and_exit_status_is_two(argv: list[str], said: str) -> None:
-    ended = subprocess.run([*BROKER, *argv], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([*BROKER, *argv], capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == 2
     assert said in ended.stderr
 
@@ -149,7 +149,7 @@ def test_a_topic_named_at_the_start_exists_with_its_settings_and_keeps_its_parti
         assert produce(caller, "t", batch([Rec(b"x" * 100)]))[0] == 0
         assert produce(caller, "t", batch([Rec(b"x" * 200)]))[0] == ErrorCode.MESSAGE_TOO_LARGE
     assert node.stop() == 0
-    ended = subprocess.run([*BROKER, *argv, "--topic", "t:3"], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([*BROKER, *argv, "--topic", "t:3"], capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == 2
     assert "topic t exists with 2 partitions" in ended.stderr
 
@@ -173,7 +173,7 @@ def test_a_node_whose_log_cannot_be_written_ends_and_has_what_it_acknowledged_wh
             while True:
                 assert produce(caller, topic, batch([Rec(b"x" * 300)])) == (0, acknowledged)
                 acknowledged += 1
-        assert node.process.wait(20) == 1
+        assert node.process.wait(60) == 1
         assert "File too large" in node.said()
         assert acknowledged == 10_000 // len(batch([Rec(b"x" * 300)]))
         node.start()
@@ -192,5 +192,5 @@ def test_readiness_is_told_to_the_descriptor_that_was_named(tmp_path: Path) -> N
         with Caller((host, int(port))) as caller:
             assert caller.ask(ApiVersionsRequest(), 0).error_code == 0
         process.terminate()
-        assert process.communicate(timeout=20)[0] == b""
+        assert process.communicate(timeout=60)[0] == b""
         assert process.returncode == 0

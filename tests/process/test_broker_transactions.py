@@ -9,7 +9,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from tests.harness.embedded import EmbeddedCluster, ReplicatedCluster
 from tests.harness.processes import Deadline
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def producer(bootstrap: str, name: str, **more: object) -> Producer:

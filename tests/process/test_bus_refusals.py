@@ -14,7 +14,7 @@ from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.process
 PRODUCE = 0
-WAIT_S = 30
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

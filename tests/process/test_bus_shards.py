@@ -18,7 +18,7 @@ from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import BatchesDone, Node, Nodes, RouterMessage, ShardMessage
 
 pytestmark = pytest.mark.process
-WAIT_S = 20.0
+WAIT_S = 60.0
 START = 4_711
 
 

@@ -13,7 +13,7 @@ from tests.harness.readers import read_topic
 from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.process
-WAIT_S = 30
+WAIT_S = 60.0
 TIMEOUTS = {"shard_silence_ms": 1_000, "shard_return_ms": 300}
 
 

@@ -44,7 +44,7 @@ def configured(folder: Path, lines: str, server: str = "localhost:1") -> Path:
 
 def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "penstock.cli.main", *arguments]
-    return subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, text=True, capture_output=True, timeout=180, check=False)
 
 
 def check(config: Path, *options: str) -> Verdict:

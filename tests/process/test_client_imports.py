@@ -15,7 +15,7 @@ OURS_FOR_CLIENTS: Final = {"api", "client", "wire"}
 def loaded_by(statement: str) -> set[str]:
     """Names of all modules after `statement` ran in a fresh interpreter."""
     script = f"{statement}; import sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=180)
     return set(done.stdout.split())
 
 

@@ -12,7 +12,7 @@ from penstock.wire.frames import Code, PartitionInfo, Type
 
 from tests.fakes.fake_daemon import FakeDaemon, Peer
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 ROWS = [PartitionInfo(0, 1, [1], [1]), PartitionInfo(1, 2, [2], [2]), PartitionInfo(2, -1, [3], [])]
 
 Make = Callable[..., Producer]

@@ -23,7 +23,7 @@ from penstock.wire.frames import Code, PartitionInfo, RefusedRecords, Run, Type
 
 from tests.fakes.fake_daemon import FakeDaemon, Peer
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 Make = Callable[..., Producer]
 
 

@@ -25,7 +25,7 @@ from penstock.wire.frames import Ack, Code, PartitionInfo, RefusedRecords, Run, 
 
 from tests.fakes.fake_daemon import FakeDaemon, Peer
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 Make = Callable[..., Producer]
 

@@ -27,7 +27,7 @@ def daemon() -> Iterator[Daemon]:
 
 def penstock(daemon: Daemon, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "penstock.cli.main", *arguments, "--runtime-dir", str(daemon.folder / "run")]
-    return subprocess.run(command, input=given, text=True, capture_output=True, timeout=90, check=False)
+    return subprocess.run(command, input=given, text=True, capture_output=True, timeout=180, check=False)
 
 
 def stats(daemon: Daemon) -> dict:
@@ -162,7 +162,7 @@ def test_config_show_and_reference_need_no_daemon(daemon: Daemon) -> None:
 
 def test_send_without_a_daemon_says_at_once_that_nobody_listens(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-m", "penstock.cli.main", "send", TOPIC, "x", "--runtime-dir", str(tmp_path)]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, text=True, capture_output=True, timeout=180, check=False)
     assert done.returncode == 1
     assert f"nobody listens at {tmp_path}/penstock.sock" in done.stderr
 
@@ -174,7 +174,7 @@ def test_send_gives_up_when_its_time_is_over(tmp_path: Path) -> None:
         silent.listen()
         command = [sys.executable, "-I", "-m", "penstock.cli.main", "send", TOPIC, "x", "--timeout", "1"]
         done = subprocess.run(
-            [*command, "--runtime-dir", str(tmp_path)], text=True, capture_output=True, timeout=30, check=False
+            [*command, "--runtime-dir", str(tmp_path)], text=True, capture_output=True, timeout=180, check=False
         )
     assert done.returncode == 1
     assert "1 of 1 records have no answer after 1.0 s" in done.stderr

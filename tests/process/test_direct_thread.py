@@ -20,7 +20,7 @@ from tests.fakes.segments import Row, slice_bytes
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.readers import read_topic
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class SealingFront:

@@ -30,6 +30,6 @@ def test_check_warns_of_the_same_in_the_daemons_settings(tmp_path: Path) -> None
         f'[kafka]\nbootstrap.servers = "{NOBODY}"\nretry.backoff.ms = 2000\n'
     )
     command = [sys.executable, "-I", "-m", "penstock.cli.main", "check", "--config", str(config)]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, text=True, capture_output=True, timeout=180, check=False)
     assert "warning: kafka.retry.backoff.ms = 2000 exceeds retry.backoff.max.ms = 1000" in done.stdout, done
     assert done.returncode == 0

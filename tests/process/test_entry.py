@@ -17,7 +17,7 @@ def start(*absent: str) -> subprocess.CompletedProcess[str]:
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in absent)]
     lines += ["sys.argv = ['penstock', 'version']", f"from {module} import {function}", f"{function}()"]
     command = [sys.executable, "-I", "-c", "\n".join(lines)]
-    return subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, text=True, capture_output=True, timeout=180, check=False)
 
 
 def test_the_command_runs_where_everything_is_installed() -> None:

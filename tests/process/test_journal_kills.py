@@ -45,7 +45,7 @@ def test_every_announced_cut_is_there_after_a_kill_at_any_moment(tmp_path: Path,
         _ = select.select([writer.stdout], [], [], deadline.left())
         announced += os.read(writer.stdout.fileno(), 1 << 16)
     writer.kill()
-    _ = writer.wait(10)
+    _ = writer.wait(60)
     while more := os.read(writer.stdout.fileno(), 1 << 16):
         announced += more
     writer.stdout.close()

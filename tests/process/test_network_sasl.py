@@ -170,7 +170,7 @@ def test_what_blocks_is_done_on_another_thread(client: Client) -> None:
 
     def fetch() -> bytes:
         threads.append(threading.current_thread().name)
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return b"a token"
 
     with ScriptedBroker(believing()) as broker:
@@ -292,7 +292,7 @@ def test_a_login_that_takes_too_long_is_given_up(client: Client, answers: str) -
     hang = threading.Event()
 
     def fetch() -> bytes:
-        assert hang.wait(10)
+        assert hang.wait(60)
         return b"too late"
 
     def then(peer: Peer) -> None:
@@ -379,7 +379,7 @@ def test_an_answer_nobody_asked_for_ends_the_connection(client: Client) -> None:
     go_on = threading.Event()
 
     def fetch() -> bytes:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return b"too late"
 
     def then(peer: Peer) -> None:
@@ -427,7 +427,7 @@ def test_a_session_is_renewed_in_time_and_nothing_new_goes_out_meanwhile(client:
     def then(peer: Peer) -> None:
         first = peer.read()
         # The client wants to renew by now, and waits for this answer.
-        assert answer_now.wait(10)
+        assert answer_now.wait(60)
         peer.send(first.correlation_id, b"late")
         seen.append(take_handshake(peer).api_key)
         seen.append(take_word(peer).api_key)
@@ -548,7 +548,7 @@ def test_versions_stay_known_while_a_session_is_renewed(client: Client) -> None:
 
     def then(peer: Peer) -> None:
         _ = take_handshake(peer)
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         _ = take_word(peer)
         asked = peer.read()
         assert (asked.api_key, asked.version) == (3, 13)

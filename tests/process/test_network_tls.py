@@ -233,7 +233,7 @@ def test_a_request_without_answer_is_done_when_tls_has_handed_it_over(
     seen: list[int] = []
 
     def then(peer: Peer) -> None:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         seen.append(len(peer.read().body))
         _ = peer.wait_for_end()
 

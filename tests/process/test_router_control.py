@@ -110,7 +110,7 @@ def test_a_reload_of_nonsense_changes_nothing(stack: Stack) -> None:
 def test_drain_stops_the_router_in_an_orderly_way(stack: Stack) -> None:
     assert stack.ask("drain") == {"pending": 0}
     assert stack.router is not None
-    assert stack.router.wait(15) == 0
+    assert stack.router.wait(60) == 0
     with pytest.raises(ControlError, match="does not answer"):
         ask(stack.settings.control_path, "ready", timeout_s=1)
 
@@ -118,7 +118,7 @@ def test_drain_stops_the_router_in_an_orderly_way(stack: Stack) -> None:
 def test_usr2_ends_the_router_at_once_with_everything_synced(stack: Stack) -> None:
     assert stack.router is not None
     stack.router.send_signal(signal.SIGUSR2)
-    assert stack.router.wait(10) == 0
+    assert stack.router.wait(60) == 0
     assert any(line["event"] == "router_exiting" for line in log_lines(stack))
 
 
@@ -126,7 +126,7 @@ def test_a_second_router_on_the_same_spool_says_who_has_it(stack: Stack) -> None
     first = stack.router
     assert first is not None
     second = stack.start_router()
-    assert second.wait(15) == 74
+    assert second.wait(60) == 74
     reason = next(line["reason"] for line in log_lines(stack) if line["event"] == "router_start_failed")
     assert str(first.pid) in reason
     stack.router = first
@@ -139,7 +139,7 @@ def test_a_descriptor_that_is_not_the_socket_is_named() -> None:
             other.bind(str(stack.folder / "other"))
             other.listen()
             kept, stack.listening = stack.listening, other
-            assert stack.start_router().wait(15) == 78
+            assert stack.start_router().wait(60) == 78
             stack.listening = kept
         (line,) = [line for line in log_lines(stack) if line["event"] == "router_start_failed"]
         assert "bound to" in line["reason"]
@@ -149,7 +149,7 @@ def test_a_descriptor_that_is_not_the_socket_is_named() -> None:
 def test_settings_that_cannot_be_read_are_named() -> None:
     with Stack(NOWHERE, start=False) as stack:
         stack.settings_path.write_text("{}")
-        assert stack.start_router().wait(15) == 78
+        assert stack.start_router().wait(60) == 78
         (line,) = [line for line in log_lines(stack) if line["event"] == "router_start_failed"]
         assert str(stack.settings_path) in line["reason"]
 
@@ -157,6 +157,6 @@ def test_settings_that_cannot_be_read_are_named() -> None:
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with Stack(NOWHERE, start=False, data_dir=str(tmp_path / "file" / "data")) as stack:
-        assert stack.start_router().wait(15) == 74
+        assert stack.start_router().wait(60) == 74
         (line,) = [line for line in log_lines(stack) if line["event"] == "router_start_failed"]
         assert str(tmp_path / "file") in line["reason"]

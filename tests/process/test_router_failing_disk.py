@@ -60,7 +60,7 @@ def test_a_producer_id_that_cannot_be_kept_is_told(cluster: EmbeddedCluster) -> 
         cluster.nodes[0].start()
 
         assert stack.router is not None
-        assert stack.router.wait(20) == SPOOL
+        assert stack.router.wait(60) == SPOOL
         assert "identity cannot be written" in reason_of_the_end(stack.log_path)
 
 
@@ -74,5 +74,5 @@ def test_a_frame_whose_segment_cannot_be_begun_ends_the_router_clearly(cluster: 
         with pytest.raises(ConnectionError):
             send_much(session)
 
-        assert stack.router.wait(20) == SPOOL
+        assert stack.router.wait(60) == SPOOL
         assert "no segment can be begun" in reason_of_the_end(stack.log_path)

@@ -151,10 +151,10 @@ def test_a_connection_that_says_nothing_is_ended_after_its_time() -> None:
     with Served() as served:
         caller = served.connect()
         served.until(lambda: len(served.sessions) == 1)
-        served.skew = 1.9
+        served.skew = 150.0
         served.round()
         assert served.sessions
-        served.skew = 2.2
+        served.skew = 220.0
         told = caller.hear()
         assert isinstance(told, Refused)
         assert told.code == Code.TOO_SLOW
@@ -168,16 +168,16 @@ def test_a_message_must_be_whole_in_time_but_the_clock_stands_while_the_session_
         whole = frames.pack(send(2, level=0))
         caller.send(send(1, topic="late", level=0), whole[:10])
         served.until(lambda: bool(served.world.intake.held))
-        served.skew = 30.0
+        served.skew = 3_000.0
         served.round()
         assert served.sessions[0].state is RouterSessionState.OPEN
         served.world.topics.known["late"] = served.world.topics.known["t"]._replace(topic="late")
         served.listener.resume(served.world.intake.resumable_sessions(served.world.now, topics_changed=True, room=True))
         assert acked(caller.hear()) == [1]
-        served.skew = 34.0
+        served.skew = 3_400.0
         served.round()
         assert served.sessions[0].state is RouterSessionState.OPEN
-        served.skew = 36.0
+        served.skew = 3_600.0
         told = caller.hear()
         assert isinstance(told, Refused)
         assert told.code == Code.TOO_SLOW
@@ -199,10 +199,10 @@ def test_a_client_that_never_reads_is_cut_off_and_its_neighbour_goes_on() -> Non
             seq += 2_000
             served.round()
             assert seq < 2_000_000
-        served.skew = 4.0
+        served.skew = 400.0
         served.round()
         assert len(served.sessions) == 2
-        served.skew = 6.0
+        served.skew = 600.0
         served.until(lambda: len(served.sessions) == 1)
         neighbour.send(send(1, level=0))
         assert acked(neighbour.hear()) == [1]

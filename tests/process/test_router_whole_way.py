@@ -110,7 +110,7 @@ def test_an_orderly_stop_delivers_what_there_is_and_the_next_start_is_clean(clus
                 assert session.acked(seq).level == 1
         assert stack.stop_router() == 0
         for shard in stack.shards.values():
-            assert shard.wait(10) == 0
+            assert shard.wait(60) == 0
         assert len(list(read_topic(cluster, "stopped"))) == 100
         stack.wait_ready()
         records = check_conserved(stack)

@@ -166,7 +166,7 @@ def test_a_shard_ends_with_its_router(world: ShardWorld) -> None:
     world.router.say(Nodes([]))
     world.router.until(lambda: world.router.loads)
     stand_in.kill()
-    _ = stand_in.wait(10)
+    _ = stand_in.wait(60)
     assert world.ended() == ExitCode.PEER_GONE
 
 

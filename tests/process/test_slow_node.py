@@ -13,7 +13,7 @@ from tests.harness.processes import wait_until
 from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.process
-WAIT_S = 30.0
+WAIT_S = 60.0
 ROUND_S = 2.0
 PARTITIONS = 6
 TIMEOUT_MS = 300

@@ -86,7 +86,7 @@ class Hostile:
         self._over.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         while not self._over.is_set():
@@ -301,7 +301,7 @@ def test_a_token_is_fetched_once_for_all_who_ask_and_again_in_its_window(place: 
         for thread in asking:
             thread.start()
         for thread in asking:
-            thread.join(10)
+            thread.join(60)
         assert len(set(first)) == 1
         assert len(first) == 8
         assert server.asked == ["me"]

@@ -30,7 +30,7 @@ def run(cluster: EmbeddedCluster, number: int) -> None:
     text = BLOCK.findall(PAGE.read_text())[number]
     assert BROKERS in text
     command = [sys.executable, "-c", text.replace(BROKERS, cluster.bootstrap)]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=90, check=False)
+    done = subprocess.run(command, text=True, capture_output=True, timeout=180, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 
 
