@@ -26,7 +26,7 @@ from tests.harness.rate_source import rate_source
 from tests.harness.spark_driver import small_spark
 
 STOPPED: Final = 3
-WAIT_S: Final = 120.0
+WAIT_S: Final = 360.0
 ASKED_FOR: Final = "a failure was asked for here"
 Place = tuple[str, int]
 """A step, and a batch."""

@@ -30,7 +30,7 @@ from .processes import PATIENCE, REPOSITORY, Deadline, TooLateError, end, start_
 MARK: Final = "PENSTOCK_TEST_DRIVER"
 WITHOUT_SPARK: Final = ("retire", "check")
 START_S: Final = 120.0
-VERB_S: Final = 900.0
+VERB_S: Final = 300.0
 WRITER: Final = os.environ.get("PENSTOCK_WRITER", "delta-rs")
 """`delta-jvm` where tests run under the Spark that Delta's connector is made for (tools/soak.sh)."""
 LIVING: Final["set[Pipeline]"] = set()

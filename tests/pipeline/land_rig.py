@@ -17,7 +17,7 @@ from tests.harness.processes import REPOSITORY, start_tied, tail
 from tests.harness.rate_source import INCARNATION, PARTITIONS, kind_of
 from tests.harness.spark_driver import MARK, kill_all, marked
 
-DRIVER_S = 120.0
+DRIVER_S = 480.0
 
 
 class RateDriver:

@@ -22,7 +22,7 @@ from . import jobs
 from .jobs import Verdict
 
 PARTITIONS: Final = 2
-SEND_S: Final = 120.0
+SEND_S: Final = 360.0
 INTERVAL_S: Final = 0.5
 """Between the daemon's restatements."""
 

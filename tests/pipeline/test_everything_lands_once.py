@@ -46,7 +46,7 @@ RECORDS: Final = count_from("PENSTOCK_PIPELINE_RECORDS", 200_000)
 RATE: Final = 5_000
 """Records a second at least, so that the load outlives the kills."""
 TURNS: Final = 3
-DONE_S: Final = 400.0
+DONE_S: Final = 800.0
 JSON_SCHEMA: Final = "id string, n long, fill string"
 LOST_ROWS: Final = 7
 AGAIN: Final = 11

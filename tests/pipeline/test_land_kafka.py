@@ -24,7 +24,7 @@ from tests.harness.processes import wait_until
 from tests.harness.spark_driver import WRITER, Pipeline
 from tests.pipeline.land_rig import landed
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 180.0
 NOON_MS: Final = 1_795_345_200_000
 INCARNATION: Final = 0x5EED
 
