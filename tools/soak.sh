@@ -3,7 +3,9 @@
 set -eu
 bin=$1
 export PENSTOCK_REQUIRE_ALL=1 PENSTOCK_ALL_VERSIONS=1
-PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} "$bin/pytest" tests/model -q -n auto --timeout 3600
+# In percent of the usual.
+PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} \
+  "$bin/pytest" tests/model tests/core/test_buffers.py tests/core/test_buffers_nodes.py -q -n auto --timeout 3600
 PENSTOCK_SIM_SEEDS=${PENSTOCK_SIM_SEEDS:-2000} "$bin/pytest" tests/sim -q -n auto --timeout 7200
 PENSTOCK_KILL_S=${PENSTOCK_KILL_S:-300} "$bin/pytest" tests/process/test_router_random_kills.py -q --timeout 3600
 PENSTOCK_VANDALS=${PENSTOCK_VANDALS:-1000} PENSTOCK_POWER_CUTS=${PENSTOCK_POWER_CUTS:-30} \

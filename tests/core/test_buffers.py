@@ -7,6 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.api.errors import BufferExhaustedError
 from penstock.producer.accumulator.buffer_pool import Buffer, BufferOwner, BufferPool, MemoryWaiter
 
+from tests.harness.counts import model_examples
+
 TAG = BufferOwner(1, 1, 0)
 
 
@@ -183,4 +185,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPool.settings = settings(max_examples=model_examples(60), stateful_step_count=40, deadline=None)

@@ -8,6 +8,8 @@ from penstock.api.errors import BufferExhaustedError
 from penstock.producer.accumulator.budgets import budgets_by_node, node_budget
 from penstock.producer.accumulator.buffer_pool import ANY_NODE, BufferPool, MemoryWaiter
 
+from tests.harness.counts import model_examples
+
 TOTAL = 1200
 LARGEST = 300
 STOPPED, HEALTHY, OTHER = 1, 2, 3
@@ -185,7 +187,7 @@ class RecordMachine(RuleBasedStateMachine):
 
 
 TestRecords = RecordMachine.TestCase
-TestRecords.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestRecords.settings = settings(max_examples=model_examples(80), stateful_step_count=40, deadline=None)
 
 
 def test_batches_of_several_nodes_leave_half_to_the_common_reserve() -> None:

@@ -14,6 +14,8 @@ from penstock.broker.log.producer_state import (
     StaleEpoch,
 )
 
+from tests.harness.counts import model_examples
+
 MODULUS = 1 << 31
 IDS = st.integers(1, 3)
 EPOCHS = st.integers(0, 3)
@@ -140,4 +142,4 @@ def stored(event: Event) -> BatchMetadata:
 
 
 TestProducerMemory = ProducerMemory.TestCase
-TestProducerMemory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestProducerMemory.settings = settings(max_examples=model_examples(150), stateful_step_count=40, deadline=None)

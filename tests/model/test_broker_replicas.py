@@ -10,6 +10,7 @@ from penstock.broker.replication.replicated_cluster import ClusterTiming, NoNode
 from tests.harness.batches import HEAD, numbered
 from tests.harness.broker_calls import Part
 from tests.harness.cluster_calls import ClusterBench, Waiting
+from tests.harness.counts import model_examples
 
 NODES = st.sampled_from([1, 2, 3])
 OTHERS = st.sampled_from([CONTROLLER, 1, 2, 3])
@@ -141,4 +142,4 @@ class Replicas(RuleBasedStateMachine):
 
 
 TestReplicas = Replicas.TestCase
-TestReplicas.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestReplicas.settings = settings(max_examples=model_examples(80), stateful_step_count=40, deadline=None)

@@ -17,6 +17,8 @@ from penstock.client.core.window import SettledFrame, Window, WindowLimits
 from penstock.wire import frames
 from penstock.wire.frames import Ack, Code, Run, Type
 
+from tests.harness.counts import model_examples
+
 LIMITS = {"frame_bytes_max": 1 << 20}
 TOPICS = ["a", "b"]
 
@@ -204,4 +206,4 @@ class WindowMachine(RuleBasedStateMachine):
 
 
 TestWindow = WindowMachine.TestCase
-TestWindow.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWindow.settings = settings(max_examples=model_examples(150), stateful_step_count=40, deadline=None)

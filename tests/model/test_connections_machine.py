@@ -1,5 +1,6 @@
 """Any history of one connection: every request is answered or lost, exactly once and in order."""
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.producer.network.connection_state import (
@@ -13,6 +14,8 @@ from penstock.producer.network.connection_state import (
 )
 from penstock.producer.protocol.backoff import Backoff
 from penstock.producer.protocol.framing import StreamError
+
+from tests.harness.counts import model_examples
 
 LIMITS = ConnectionLimits(
     request_timeout_s=3.0,
@@ -226,3 +229,4 @@ class ConnectionMachine(RuleBasedStateMachine):
 
 
 TestConnection = ConnectionMachine.TestCase
+TestConnection.settings = settings(TestConnection.settings, max_examples=model_examples(100))

@@ -15,6 +15,8 @@ from penstock.daemon.spool import identity as identity_file
 from penstock.wire.messages import Anchor, StampRow
 from penstock.wire.record_ids import incarnation_at
 
+from tests.harness.counts import model_examples
+
 SPOOLS_MAX = 3
 Name = tuple[int, int]
 """Incarnation and ordinal; there is one partition."""
@@ -181,5 +183,5 @@ class LivesMachine(RuleBasedStateMachine):
 
 TestLives = LivesMachine.TestCase
 TestLives.settings = settings(
-    max_examples=25, stateful_step_count=14, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=model_examples(25), stateful_step_count=14, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

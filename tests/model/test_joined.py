@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.producer.delivery.outcomes import Delivered, DeliveryFailureKind, Failed, Released
 
 from tests.conformance.joined_rig import INVALID_RECORD, NOT_LEADER, TOPIC, JoinedRig
+from tests.harness.counts import model_examples
 
 PARTITIONS: Final = (0, 1)
 CODES: Final = (NOT_LEADER, 5, 7, 19, -1)
@@ -154,4 +155,4 @@ class JoinedMachine(RuleBasedStateMachine):
 
 
 TestJoined = JoinedMachine.TestCase
-TestJoined.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestJoined.settings = settings(max_examples=model_examples(300), stateful_step_count=40, deadline=None)

@@ -32,6 +32,7 @@ from tests.conformance.joined_rig import (
 from tests.conformance.joined_transaction_rig import JoinedTransactionRig
 from tests.fakes.model_broker import INVALID_PRODUCER_EPOCH
 from tests.fakes.model_broker import Answer as LogAnswer
+from tests.harness.counts import model_examples
 
 TRANSACTION_ABORTABLE = 120
 PARTITIONS = (0, 1, 2)
@@ -207,7 +208,7 @@ def play(version: int, seed: int, *, faults: bool = True) -> World:
     return world
 
 
-@settings(deadline=None)
+@settings(max_examples=model_examples(100), deadline=None)
 @given(st.sampled_from([1, 2]), st.integers(0, 2**32))
 def test_what_was_told_as_committed_is_committed_once_and_nothing_else_is(version: int, seed: int) -> None:
     world = play(version, seed)
@@ -221,7 +222,7 @@ def test_what_was_told_as_committed_is_committed_once_and_nothing_else_is(versio
     assert world.committed == world.promised
 
 
-@settings(deadline=None)
+@settings(max_examples=model_examples(100), deadline=None)
 @given(st.sampled_from([1, 2]), st.integers(0, 2**32))
 def test_without_faults_every_commit_is_told_as_done(version: int, seed: int) -> None:
     world = play(version, seed, faults=False)

@@ -4,8 +4,6 @@ At the end of every run, once everything is up again, each partition's log holds
 were parked, and every slice has ended exactly once, telling the truth.
 """
 
-import os
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +16,7 @@ from penstock.wire.messages import FIRST, Grant, Pace, RouterMessage, Slices
 
 from tests.fakes.lease_desk import Desk
 from tests.fakes.lease_shards import BrokerPartition, FakeShard
+from tests.harness.counts import model_examples
 
 SEATS = st.integers(0, 1)
 PARTITIONS = st.integers(0, 2)
@@ -312,7 +311,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
 
 LeaseMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100")),
+    max_examples=model_examples(100),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

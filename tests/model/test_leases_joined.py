@@ -1,17 +1,15 @@
 """The router's leases and the shards' cores together, through deaths, lost connections, moves and refusals at any moment: each
 log is the ordinal order, each record once, less what was parked."""
 
-import os
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.fakes.joined_world import NODES, JoinedWorld
+from tests.harness.counts import model_examples
 
 SEATS = st.integers(0, 1)
 PARTITIONS = st.integers(0, 2)
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "60"))
 
 
 class Joined(RuleBasedStateMachine):
@@ -115,6 +113,6 @@ class Joined(RuleBasedStateMachine):
 
 
 Joined.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=model_examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_router_and_shards_together_lose_and_double_nothing = Joined.TestCase

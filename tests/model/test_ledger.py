@@ -20,6 +20,8 @@ from penstock.daemon.ledger.partition_state import Ledger, LedgerPartition
 from penstock.wire.messages import Anchor, BatchBounds, StampRow
 from penstock.wire.record_ids import incarnation_at
 
+from tests.harness.counts import model_examples
+
 PARTITIONS = 2
 partitions = st.integers(0, PARTITIONS - 1)
 shares = st.floats(0, 1)
@@ -150,4 +152,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLedger.settings = settings(max_examples=model_examples(100), stateful_step_count=40, deadline=None)

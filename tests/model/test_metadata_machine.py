@@ -1,5 +1,6 @@
 """Any history of questions, answers and losses: one question of a kind at a time, and every topic gets its turn."""
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.producer.metadata.cluster import BrokerAddress
@@ -15,6 +16,8 @@ from penstock.producer.metadata.refresh import (
     TopicStatus,
 )
 from penstock.producer.protocol.backoff import Backoff
+
+from tests.harness.counts import model_examples
 
 LIMITS = MetadataUpdaterLimits(
     retry=Backoff(0.1, 1.0),
@@ -155,3 +158,4 @@ class PlanMachine(RuleBasedStateMachine):
 
 
 TestPlan = PlanMachine.TestCase
+TestPlan.settings = settings(TestPlan.settings, max_examples=model_examples(100))

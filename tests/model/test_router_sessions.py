@@ -1,7 +1,6 @@
 """Sessions against a model: whatever connects, sends, resends, vanishes or restarts, each frame is taken once and answered by
 proof only."""
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +14,9 @@ from penstock.daemon.sessions.session import RouterSession, RouterSessionState
 from penstock.wire.frames import Ack, Code, Done, Refused, Welcome
 
 from tests.core.intake_world import World, facts, send
+from tests.harness.counts import model_examples
 
 ROWS = 4
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "300"))
 
 
 @dataclass(eq=False)
@@ -267,4 +266,4 @@ class SessionsMachine(RuleBasedStateMachine):
 
 
 TestSessionsMachine = SessionsMachine.TestCase
-TestSessionsMachine.settings = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)
+TestSessionsMachine.settings = settings(max_examples=model_examples(300), stateful_step_count=50, deadline=None)

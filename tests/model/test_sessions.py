@@ -8,6 +8,8 @@ from penstock.daemon.ledger.entries import FrameEntry, Lsn, SliceEntry
 from penstock.daemon.ledger.slices import PendingFrame
 from penstock.wire.frames import RefusedRecords
 
+from tests.harness.counts import model_examples
+
 LIMITS = ClientStateLimits(clients_max=4, gaps_max=6, retention_ms=1_000)
 PARKED = (RefusedRecords(0, 1, "parked", "too large"),)
 
@@ -135,4 +137,4 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessions = SessionMachine.TestCase
-TestSessions.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSessions.settings = settings(max_examples=model_examples(100), stateful_step_count=40, deadline=None)

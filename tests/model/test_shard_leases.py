@@ -1,6 +1,5 @@
 """Random answers, losses, moves, restarts and kills: the log is the ordinal order, each record once."""
 
-import os
 from collections import deque
 
 from hypothesis import HealthCheck, settings
@@ -28,6 +27,7 @@ from penstock.wire.messages import (
 from tests.fakes.model_broker import MESSAGE_TOO_LARGE, Answer, Log
 from tests.fakes.segments import NOW_MS
 from tests.fakes.shard_bench import PRODUCER_ID, MemorySource, OnWire, ShardBench, outcome, value_of
+from tests.harness.counts import model_examples
 
 ROWS = [StampRow(PRODUCER_ID, 0, 0, 0)]
 PARTITIONS = (0, 1)
@@ -36,7 +36,6 @@ NO_REPLICAS = 19
 TIMED_OUT = 7
 NOT_LEADER = 6
 BAD = (ProbeRefused, PartitionHalted, SliceUnreadable, BatchRefused)
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "60"))
 
 
 class Shards(RuleBasedStateMachine):
@@ -308,7 +307,7 @@ class Shards(RuleBasedStateMachine):
 
 
 Shards.TestCase.settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=model_examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

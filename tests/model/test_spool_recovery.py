@@ -23,6 +23,7 @@ from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
 from penstock.wire.messages import BatchBounds, StampRow
 
 from tests.fakes.disks import Killed
+from tests.harness.counts import model_examples
 from tests.model.spool_world import INCARNATION, OWN_PARTITION, OWN_TOPIC, SpoolWorld
 
 PARTITIONS = 3
@@ -236,7 +237,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
 TestSpool = SpoolMachine.TestCase
 TestSpool.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=model_examples(40), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -1,6 +1,5 @@
 """Any history of calls, answers, time-outs and losses, against a coordinator that keeps the truth: what is told of a transaction is so."""
 
-import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,13 +38,13 @@ from penstock.producer.transactions.visibility import (
     VisibilityCheckKind,
 )
 
+from tests.harness.counts import model_examples
 from tests.model.transaction_world import CONCURRENT, World
 
 PARTS: list[PartitionKey] = [("a", 0), ("a", 1), ("b", 0)]
 OFFSETS: PartitionKey = ("__consumer_offsets", 0)
 GROUP = GroupMetadata("group")
 CHANCE = 0.5
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "150"))
 PASSING = [7, 14, 15, 16, 51]
 FATES = ["well", "well", "lost", "answer lost", "answer lost", "passing", "passing, done", "final"]
 BATCH_FATES = ["lost", "answer lost"]
@@ -499,4 +498,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestTransactions = Machine.TestCase
-TestTransactions.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)
+TestTransactions.settings = settings(max_examples=model_examples(150), stateful_step_count=60, deadline=None)
