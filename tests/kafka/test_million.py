@@ -1,6 +1,6 @@
 """Many records of 100 B through the socket at `delivered`, undisturbed and with kills: all distinct, all in order.
 
-PENSTOCK_RECORDS says how many (`make soak`: a million).
+PENSTOCK_RECORDS says how many (`make soak`: a million). Who is killed comes from the commit; `PENSTOCK_SEED` repeats it.
 """
 
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.harness.load import Load, spread
 from tests.harness.load_client import Job
 from tests.harness.readers import read_topic
 from tests.harness.records import Shape
+from tests.harness.seeds import first_seed, named_in_failures
 
 from .conftest import count_from
 
@@ -76,8 +77,9 @@ def test_every_record_arrives_once_and_in_order_though_shards_and_router_are_kil
 ) -> None:
     records = count_from("PENSTOCK_RECORDS", 100_000)
     topic = kafka_one.create_topic(topic_name, PARTITIONS)
-    random = Random(records)
-    with Daemon(kafka_one.bootstrap, kafka={"compression.type": "lz4"}) as daemon:
+    seed = first_seed()
+    random = Random(seed)
+    with named_in_failures(seed), Daemon(kafka_one.bootstrap, kafka={"compression.type": "lz4"}) as daemon:
         daemon.start()
         with Load(jobs(daemon, topic, tmp_path, records), tmp_path) as load:
             kills = 4 if records < SHORT_RUN else 10

@@ -1,6 +1,6 @@
 """Random deaths of shards, router and brokers while five clients send at all levels: nothing is lost, doubled or out of order.
 
-`PENSTOCK_SEED` repeats a run, `PENSTOCK_KILL_S` makes it longer (seconds of killing).
+The seed comes from the commit; `PENSTOCK_SEED` repeats a run, `PENSTOCK_KILL_S` makes it longer (seconds of killing).
 """
 
 import os
@@ -15,11 +15,12 @@ from tests.harness.processes import wait_until
 from tests.harness.readers import read_topic
 from tests.harness.records import Found
 from tests.harness.resender import Resender
+from tests.harness.seeds import first_seed, named_in_failures
 from tests.harness.stack import Stack
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
-SEED = int(os.environ.get("PENSTOCK_SEED", "7"))
+SEED = first_seed()
 KILL_S = float(os.environ.get("PENSTOCK_KILL_S", "6"))
 CLIENTS = 5
 SETTLE_S = 90.0
@@ -115,7 +116,7 @@ def places(runs: list[list[int]] | None, partitions: list[int] | None) -> list[t
 
 def test_random_deaths_lose_double_and_reorder_nothing() -> None:
     chance = Random(SEED)
-    with EmbeddedCluster(2, folders=True) as cluster:
+    with named_in_failures(SEED), EmbeddedCluster(2, folders=True) as cluster:
         cluster.create_topic("s", partitions=6)
         kafka = {
             "linger.ms": chance.choice([0, 2, 20]),
