@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 TIED: Final = Path(__file__).with_name("tied.py")
-PATIENCE: Final = float(os.environ.get("PENSTOCK_TEST_PATIENCE", "3"))
+PATIENCE: Final = 3.0
 """How many times longer than it says a wait for something that must happen may take. Such a limit only ends a hang, and a
 machine that does something else meanwhile may need several times what a quiet one needs."""
 
