@@ -18,7 +18,7 @@ KAFKAS := 4.3.1 3.9.2
 REPORTS ?=
 PYTEST = $(BIN)/pytest -q $(if $(REPORTS),--junitxml=$(REPORTS)/$@.xml)
 
-.PHONY: demo test check format types test-one soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-systemd test-kafka $(KAFKAS:%=test-kafka-%) \
+.PHONY: demo test check format types editor test-one soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-systemd test-kafka $(KAFKAS:%=test-kafka-%) \
 	test-pipeline test-browser pipeline-demo spark-classes
 
 demo: $(STAMPS)/demo-env $(STAMPS)/kernel
@@ -48,7 +48,11 @@ format: $(STAMPS)/test-env
 # Both type checkers. Types of the pipeline are checked against Spark's and Delta's own.
 types: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright -p pyproject.toml
+
+# Settings of pyright for editors, so that they find references in tests.
+editor:
+	$(PYTHON) tools/editor.py
 
 # One test or file: make test-one T=tests/core/test_backlog.py
 test-one: $(STAMPS)/test-env $(STAMPS)/kernel
@@ -60,7 +64,7 @@ lint: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright -p pyproject.toml
 
 test-core: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(PYTEST) tests/core tests/conformance tests/model tests/sim tests/meta -n $(XDIST)
