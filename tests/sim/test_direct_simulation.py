@@ -31,6 +31,7 @@ def shown(seed: int) -> Result:
         return run(seed)
 
 
+@pytest.mark.timeout(1200)  # a long course takes a minute on a machine that is busy with other tests
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_was_acknowledged_is_in_the_log_once_and_what_failed_is_as_it_was_told(part: int) -> None:
     results = [shown(seed) for seed in range(FIRST + part, FIRST + SEEDS, PARTS)]

@@ -28,6 +28,7 @@ def shown(seed: int) -> Result:
         return run(seed)
 
 
+@pytest.mark.timeout(1200)  # a long course takes a minute on a machine that is busy with other tests
 @pytest.mark.parametrize("part", range(PARTS))
 def test_readers_see_whole_what_was_committed_and_nothing_of_what_was_aborted(part: int) -> None:
     for seed in range(FIRST + part, FIRST + SEEDS, PARTS):
