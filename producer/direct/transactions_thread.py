@@ -16,12 +16,10 @@ from ...runtime import logs
 from ...runtime.loop import Loop
 from ..metadata.cluster import Cluster
 from ..network.socket_options import Security
-from ..protocol.backoff import Backoff
 from ..sender.broker_link import LinkRules
 from ..sender.modes import TRANSACTION_VERSION_2
 from ..transactions.coordinators import CoordinatorConnections
 from ..transactions.delivery import TransactionalDelivery
-from ..transactions.manager import TransactionLimits, TransactionManager
 from ..transactions.operations import OperationFinished, TransactionAlarm, TransactionOperation
 from ..transactions.requests import GroupMetadata, OffsetToCommit, PartitionKey
 from ..transactions.states import FailedTransactionError, TransactionFailure, TransactionManagerState
@@ -263,10 +261,3 @@ class Transactions:
         for events in waiting.values():
             for ended in events:
                 ended.set()
-
-
-def manager_of(settings: DirectSettings) -> TransactionManager:
-    """The manager of a producer with a transactional id."""
-    assert settings.transactional_id is not None, "no transactional id"
-    retry = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
-    return TransactionManager(TransactionLimits(settings.transactional_id, settings.transaction_timeout_ms, retry))

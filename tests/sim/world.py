@@ -15,7 +15,7 @@ from penstock.producer.accumulator.chunk_store import ChunkStore, SealedChunk
 from penstock.producer.delivery.assignment import PartitionAlarm
 from penstock.producer.delivery.in_process import InProcessDelivery
 from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryOutcome, Failed, Released
-from penstock.producer.direct import sender_thread
+from penstock.producer.direct import sender_loop
 from penstock.producer.metadata import client
 from penstock.producer.metadata.cluster import Cluster
 from penstock.producer.network import socket_options
@@ -132,7 +132,7 @@ def on_simulated_time(net: Network) -> Iterator[None]:
             "random": SimpleNamespace(random=net.rng.random),
             "Loop": lambda: net.loop,
         }.items():
-            changes.swap(sender_thread, name, value)
+            changes.swap(sender_loop, name, value)
         system = type(socket_options.OPERATING_SYSTEM)
         changes.swap(system, "now", lambda _self: net.now)
         changes.swap(system, "open", lambda _self, family: net.open(family))
@@ -187,7 +187,7 @@ class World:
         self.arena = ChunkStore(1 << 14, 0)
         self.front = Front(self.arena)
         meters = ProducerMetrics(self.settings, None, now=self.net.now)
-        self.engine = sender_thread._Engine(
+        self.engine = sender_loop.SenderLoop(
             self.settings, self.front, self.arena, WAKE_FD, lambda: None, meters, ClientInstanceId()
         )
         take = self.joined.take_alarms
