@@ -94,11 +94,11 @@ class AsyncDirectProducer:
         bridge = self._link.bridge()
         future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
         inner = self._inner
-        turn = inner.front.transaction_epoch
+        turn = inner.front.appender.transaction_epoch
         headers = reusable_headers(headers)
         if inner.plugin_pipeline is None and topic not in self._link.send_locks.in_use:
             plain: Any = value
-            taken = inner.front.append(
+            taken = inner.front.appender.append(
                 topic, plain, _unchecked(key), headers, partition, timestamp_ms, None, None, turn
             )
             if taken.was_appended:
@@ -135,7 +135,9 @@ class AsyncDirectProducer:
                 if not isinstance(error, WouldBlockError):
                     return taken
                 missing = await self._wait(memory, error, serialized.topic, serialized.partition, began)
-        return front.failed(record.topic, -1 if record.partition is None else record.partition, missing, told)
+        return front.completion.failed(
+            record.topic, -1 if record.partition is None else record.partition, missing, told
+        )
 
     async def send_many(
         self,
@@ -156,7 +158,7 @@ class AsyncDirectProducer:
             SerializationError: a serializer failed for one of the keys or values; no record was accepted.
             TypeError, ValueError, ClosedError: as `DirectProducer.send_many`.
         """
-        turn = self._inner.front.transaction_epoch
+        turn = self._inner.front.appender.transaction_epoch
         bridge, steps, began = self._link.bridge(), self._pipeline(), self._inner.front.environment.now()
         columns = SendManyArguments(topic, values, keys, headers, partitions, timestamps_ms)
         records = steps.intercept_many(columns)
@@ -200,7 +202,7 @@ class AsyncDirectProducer:
                 except PenstockError as error:
                     if not taken:
                         raise
-                    missing = front.partial_send_error(error)
+                    missing = error
                     break
                 more = _as_columns_future(more)
                 taken[:] = [taken[0].concatenated(more) if taken else more]
@@ -208,7 +210,7 @@ class AsyncDirectProducer:
                     return
                 rest = rest.without_first(len(more))
                 missing = await self._wait(memory, more.would_block_error, topic, highest, began)
-        failed = _as_columns_future(front.columns_future(topic, [], None, rest.count, missing, None))
+        failed = _as_columns_future(front.completion.columns_future(topic, [], None, rest.count, missing, None))
         taken[:] = [taken[0].concatenated(failed) if taken else failed]
 
     def _loop_future(
@@ -231,20 +233,10 @@ class AsyncDirectProducer:
         _, missing = steps.wait_for_metadata(topic, partition, timestamp_ms)
         if not isinstance(missing, WouldBlockError):
             return missing
-        limit_ms = front.settings.max_block_ms if limit_s is None else int(limit_s * 1000)
-        with front.condition:
-            wait = front.begin_wait(topic, partition, limit_ms, began)
-            front.request_metadata(topic)
-        try:
+        with front.metadata.waiting(topic, partition, limit_s, began) as wait:
             left_s = max(0.0, wait.deadline - front.environment.now())
             _ = await self._link.waiters().wait_for(lambda: wait.outcome is not None, left_s)
-        finally:
-            with front.condition:
-                front.end_wait(wait)
-                now = front.environment.now()
-                front.meters.waited_for_metadata(now - began, now)
-        with front.condition:
-            found = front.wait_result(wait, began)
+        found = front.metadata.result(wait, began)
         return None if isinstance(found, AccumulatorTopic) else found
 
     async def _wait(
@@ -273,28 +265,16 @@ class AsyncDirectProducer:
             WaitTimeoutError: `timeout` seconds have passed; the records are still being sent.
         """
         waiters, front = self._link.waiters(), self._inner.front
-        with front.condition:
-            front.close_all()
-            mark = front.last_serial
-            began = front.environment.now()
-            front.flushes += 1
-            if front.unsettled:
-                front.wake_sender()
+        with front.running_flush() as mark:
 
-        def flushed() -> bool:
-            with front.condition:
-                return not front.unsettled or next(iter(front.unsettled)) > mark
+            def flushed() -> bool:
+                with front.condition:
+                    return front.completion.has_settled(mark)
 
-        try:
             if not await waiters.wait_for(flushed, timeout):
                 raise WaitTimeoutError(f"not everything was settled within {timeout} s")
             # The completions may still be queued for the loop.
             self._link.bridge().drain()
-        finally:
-            with front.condition:
-                front.flushes -= 1
-                now = front.environment.now()
-                front.meters.flushed(now - began, now)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
@@ -310,7 +290,7 @@ class AsyncDirectProducer:
         if missing is not None:
             missing.topic = topic
             raise missing
-        return front.partitions_of(topic)
+        return front.topics.partitions_of(topic)
 
     async def close(self, timeout: float | None = None) -> None:
         """Reject new records, send the buffered ones, wait for the responses (at most `timeout` seconds), and shut
@@ -326,7 +306,7 @@ class AsyncDirectProducer:
         front = inner.front
         if not front.stop():
             return
-        if front.started:
+        if front.metadata.started:
             inner.thread.close(timeout)
             try:
                 _ = await waiters.wait_for(lambda: front.sender_has_ended, timeout)

@@ -15,9 +15,8 @@ from ..accumulator.buffer_pool import MemoryWaiter
 from ..kernel.chunks import Chunk
 from ..kernel.futures import DirectRecordFuture
 from .callbacks import result_of
-from .environment import Environment
-from .futures_front import Front
-from .metadata_wait import SenderPort
+from .environment import Environment, SenderPort
+from .front import Front
 from .nonblocking import Reservation
 from .producer import DirectProducer
 
@@ -152,14 +151,14 @@ class NonBlockingProducer(DirectProducer):
         front, thread = super()._make_front_and_sender(
             seams._replace(condition=shared, new_condition=lambda: threading.Condition(lock))
         )
-        front.would_block = self._reservation
-        front.on_chunks_resolved = self.chunk_waiters.on_chunks_resolved
+        front.accumulator.would_block = front.metadata.would_block = self._reservation
+        front.completion.on_chunks_resolved = self.chunk_waiters.on_chunks_resolved
         return front, thread
 
     @property
     def front(self) -> Front:
         """The front that accepts the records."""
-        return self._accumulator
+        return self._front
 
     @property
     def thread(self) -> SenderPort:
@@ -214,7 +213,7 @@ class MemoryWait:
                 self._cancel()
             if self._ticket is None:
                 self._ticket = front.pool.reserve(size, node, now=now, max_wait_s=self.remaining_s, wake=wake)
-                front.wake_sender()
+                front.accumulator.wake_sender()
             ticket = self._ticket
             _ = ticket.poll(now)
         return lambda: ticket.granted or front.pool.closed

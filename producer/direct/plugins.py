@@ -18,7 +18,8 @@ from ..kernel.chunks import AccumulatorTopic
 from ..kernel.futures import DirectRecordFuture
 from .batch_future import ColumnsFuture
 from .callbacks import result_of, run_callback
-from .futures_front import FrameCallback, Front, RecordCallback
+from .completion import FrameCallback, RecordCallback
+from .front import Front
 
 GivenHeaders = Iterable[Header] | None
 
@@ -80,13 +81,15 @@ class DirectPluginPipeline:
             SerializationError: a serializer failed for the key or value.
             TypeError, ValueError, ClosedError: as without plug-ins.
         """
-        turn = self._front.transaction_epoch
+        turn = self._front.appender.transaction_epoch
         record = self.intercept(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
         try:
             began, missing = self.wait_for_metadata(record.topic, record.partition, record.timestamp_ms)
             told = self.ack_callback(record, on_ack)
             if missing is not None:
-                return self._front.failed(record.topic, _partition_or_unknown(record.partition), missing, told)
+                return self._front.completion.failed(
+                    record.topic, _partition_or_unknown(record.partition), missing, told
+                )
             return self.append(self.serialize(record), told, began, turn)
         except BaseException as error:
             self.notify_send_error(record, error)
@@ -113,12 +116,11 @@ class DirectPluginPipeline:
         """
         check_numbers(partition, timestamp_ms)
         front = self._front
-        if front.refusal is not None:
-            front.refuse()
-        known = front.topics.get(topic)
+        front.appender.check_accepting()
+        known = front.topics.by_name.get(topic)
         if known is not None and _partition_or_unknown(partition) < known.count:
             return None, None
-        began, found = front.wait_for_metadata(topic, partition)
+        began, found = front.metadata.wait_for_metadata(topic, partition)
         return began, None if isinstance(found, AccumulatorTopic) else found
 
     def serialize(self, record: Record) -> Record:
@@ -139,7 +141,7 @@ class DirectPluginPipeline:
         epoch: see `kernel.append.RecordAppender`."""
         topic, headers, value, key = record.topic, record.headers, _unchecked(record.value), _unchecked(record.key)
         headers.freeze()
-        future = self._front.append(
+        future = self._front.appender.append(
             topic, value, key, headers or None, record.partition, record.timestamp_ms, told, began, turn
         )
         if isinstance(told, InterceptedAckCallback):
@@ -171,7 +173,7 @@ class DirectPluginPipeline:
             ValueError: an interceptor gave a record another topic.
             TypeError, ClosedError: as without plug-ins.
         """
-        turn = self._front.transaction_epoch
+        turn = self._front.appender.transaction_epoch
         columns = SendManyArguments(topic, values, keys, headers, partitions, timestamps_ms)
         records = self.intercept_many(columns)
         try:
@@ -180,7 +182,7 @@ class DirectPluginPipeline:
             highest = max((one for one in columns.partitions or () if one is not None), default=None)
             began, missing = self.wait_for_metadata(topic, highest)
             if missing is not None:
-                future = self._front.columns_future(topic, [], None, columns.count, missing, None)
+                future = self._front.completion.columns_future(topic, [], None, columns.count, missing, None)
             else:
                 self.serialize_many(columns)
                 future = self.append_many(columns, began, turn)
@@ -229,7 +231,7 @@ class DirectPluginPipeline:
                 one.freeze()
         values: list[Any] = columns.values
         keys: list[Any] | None = columns.keys
-        return self._front.append_many(
+        return self._front.appender.append_many(
             columns.topic, values, keys, columns.headers, columns.partitions, columns.timestamps_ms, None, began, turn
         )
 

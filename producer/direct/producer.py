@@ -22,9 +22,8 @@ from ..kernel.append import SendMethods
 from ..network.tls import require_good_files
 from ..telemetry.sensors import MetricValue
 from .callbacks import log_plugin_failure
-from .environment import Environment, system_environment
-from .futures_front import Front
-from .metadata_wait import SenderPort
+from .environment import Environment, SenderPort, system_environment
+from .front import Front
 from .plugins import DirectPluginPipeline
 from .sender_thread import SenderThread
 from .transactions_api import TransactionsApi
@@ -95,13 +94,13 @@ class DirectProducer(TransactionsApi, SendMethods):
 
     def _init_process_state(self) -> None:
         """Create all objects that belong to this process; called again after a fork."""
-        self._accumulator, self._thread = self._make_front_and_sender(system_environment())
-        self._appender = self._accumulator
-        self._accumulator.connect_sender(self._thread)
+        self._front, self._thread = self._make_front_and_sender(system_environment())
+        self._appender = self._front.appender
+        self._front.connect_sender(self._thread)
         if self._plugins is not None:
-            self._accumulator.plugins = self._plugins
+            self._front.plugins = self._plugins
             if self._plugins.handles_records:
-                self.plugin_pipeline = DirectPluginPipeline(self._accumulator, self._plugins)
+                self.plugin_pipeline = DirectPluginPipeline(self._front, self._plugins)
         self._prepare_transactions()
         # When garbage-collected, the producer shuts down after its outstanding records have completed.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
@@ -112,7 +111,6 @@ class DirectProducer(TransactionsApi, SendMethods):
         turns = self._partitioner == "round_robin"
         custom = None if isinstance(self._partitioner, str) else self._partitioner
         front = Front(self._settings, seams, custom, RoundRobinPartitioner if turns else None)
-        front.ignore_keys = turns or self._settings.partitioner_ignore_keys
         return front, SenderThread(self._settings, front, front.arena, front.meters)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -125,7 +123,7 @@ class DirectProducer(TransactionsApi, SendMethods):
             RuntimeError: called by a callback, which would deadlock.
         """
         self._forbid_callback("flush")
-        self._accumulator.flush(timeout)
+        self._front.flush(timeout)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
@@ -135,7 +133,7 @@ class DirectProducer(TransactionsApi, SendMethods):
             MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why there is no metadata.
             ClosedError: the producer is closed or has failed.
         """
-        return self._accumulator.partitions(topic, timeout)
+        return self._front.partitions(topic, timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send the buffered records, wait for their responses (at most `timeout` seconds), and shut down.
@@ -150,13 +148,13 @@ class DirectProducer(TransactionsApi, SendMethods):
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
         callback = self._thread.is_current
-        if not self._accumulator.stop():
+        if not self._front.stop():
             return
         _producers.discard(self)
         if callback:
             self._thread.close(0)
             return
-        if self._accumulator.started:
+        if self._front.metadata.started:
             self._join_sender(timeout)
         failure = None if self._plugins is None else self._plugins.close()
         if failure is not None:
@@ -191,7 +189,7 @@ class DirectProducer(TransactionsApi, SendMethods):
         self._forbid_callback("client_instance_id")
         known = self._thread.instance_id(0)
         if known is None:
-            self._accumulator.ensure_started()
+            self._front.metadata.ensure_started()
             known = self._thread.instance_id(timeout)
         if known is None:
             raise WaitTimeoutError(f"no broker has given an id within {timeout} s")
@@ -204,12 +202,12 @@ class DirectProducer(TransactionsApi, SendMethods):
 
     def metric_values(self) -> list[MetricValue]:
         """The same with the template of each metric, for exporters (`prometheus.Collector`)."""
-        return self._accumulator.meters.sensors.metric_values(monotonic())
+        return self._front.meters.sensors.metric_values(monotonic())
 
     @property
     def held_bytes(self) -> int:
         """Bytes of `buffer.memory` that buffered and in-flight records occupy."""
-        return self._accumulator.pool.reserved_bytes
+        return self._front.pool.reserved_bytes
 
     def __enter__(self) -> Self:
         return self
@@ -223,13 +221,13 @@ class DirectProducer(TransactionsApi, SendMethods):
 
     def after_fork(self) -> None:
         """In the child: prepare for new connections, without using the parent's."""
-        rows, thread = self._accumulator, self._thread
-        closed = rows.closed_error is not None
+        front, thread = self._front, self._thread
+        closed = front.closed_error is not None
         _ = self._finalizer.detach()
         self._init_process_state()
         if closed:
-            _ = self._accumulator.stop()
-        rows.fail_after_fork()
+            _ = self._front.stop()
+        front.fail_after_fork()
         thread.after_fork()
 
 

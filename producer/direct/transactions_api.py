@@ -21,15 +21,14 @@ from ...runtime.clock import monotonic
 from ..transactions.operations import TransactionOperation, TransactionOperationKind
 from ..transactions.requests import GroupMetadata, OffsetToCommit, PartitionKey
 from ..transactions.states import FailedTransactionError
+from .completion import TRANSACTION_OVER
 from .errors import error_of_transaction
-from .futures_front import Front
+from .front import Front
 from .sender_thread import SenderThread
 from .transactions_thread import PendingOperation, Transactions
-from .turns import TRANSACTION_OVER
 
 AnswerT = TypeVar("AnswerT")
 
-_INIT_FIRST: Final = "init_transactions comes first"
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _TEXT_BYTES_MAX: Final = (1 << 15) - 1
@@ -69,11 +68,11 @@ Offsets = Mapping[tuple[str, int] | TopicPartition, int | tuple[object, ...]]
 class TransactionsApi:
     """A mix-in for `DirectProducer`, whose front and sender thread it uses."""
 
-    _accumulator: Front
+    _front: Front
 
     @property
     def _sender(self) -> SenderThread:
-        thread = self._accumulator.sender
+        thread = self._front.sender
         assert isinstance(thread, SenderThread), "transactions want the real sender thread"
         return thread
 
@@ -82,7 +81,7 @@ class TransactionsApi:
         Raises:
             RuntimeError: called by a callback.
         """
-        if self._accumulator.sender.is_current:
+        if self._front.sender.is_current:
             raise RuntimeError(f"{name} inside a delivery callback of this producer would deadlock")
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -107,8 +106,8 @@ class TransactionsApi:
             TransactionStateError: one is open, or `init_transactions` was not called.
             ClosedError: the producer is closed or has failed; its subclass ProducerFencedError: it was fenced.
         """
-        with self._accumulator.meters.time_transaction_call("begin"):
-            self._call_sender("begin_transaction", Transactions.begin, self._accumulator.settings.max_block_ms / 1000)
+        with self._front.meters.time_transaction_call("begin"):
+            self._call_sender("begin_transaction", Transactions.begin, self._front.settings.max_block_ms / 1000)
 
     def send_offsets_to_transaction(
         self, offsets: Offsets, group_metadata: str | ConsumerGroup, timeout: float | None = None
@@ -159,24 +158,24 @@ class TransactionsApi:
 
     def _prepare_transactions(self) -> None:
         """Reject all records of a new front until a transaction is open, if the producer is transactional."""
-        if self._accumulator.settings.transactional_id is None:
+        if self._front.settings.transactional_id is None:
             return
-        self._accumulator.set_append_error(
-            TransactionStateError(f"records can be sent only in a transaction: {_INIT_FIRST}")
+        self._front.set_append_error(
+            TransactionStateError("records can be sent only in a transaction: init_transactions comes first")
         )
-        rows, thread = self._accumulator, self._sender
+        front, thread = self._front, self._sender
 
         def dooms(error: PenstockError) -> None:
-            if rows.refusal is None and getattr(error, "code", "") != TRANSACTION_OVER:
+            if front.appender.refusal is None and getattr(error, "code", "") != TRANSACTION_OVER:
                 thread.mark_abortable(error)
 
-        rows.on_send_error = dooms
+        front.completion.on_send_error = dooms
 
     def _call_sender(self, name: str, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
         self._forbid_callback(name)
-        if self._accumulator.settings.transactional_id is None:
+        if self._front.settings.transactional_id is None:
             raise TransactionStateError(f"{name}: the producer has no transactional.id")
-        self._accumulator.ensure_started()
+        self._front.metadata.ensure_started()
         try:
             return self._sender.call_transactions(
                 question, min(max(timeout_s, _COMMAND_TIMEOUT_MIN_S), threading.TIMEOUT_MAX)
@@ -184,13 +183,13 @@ class TransactionsApi:
         except FailedTransactionError as failed:
             raise error_of_transaction(failed.failure) from None
         except ClosedError as closed:
-            raise (self._accumulator.closed_error or closed) from None
+            raise (self._front.closed_error or closed) from None
 
     def _run_operation(
         self, kind: TransactionOperationKind, begin: Callable[[Transactions], PendingOperation], timeout: float | None
     ) -> None:
-        limit = self._accumulator.settings.max_block_ms / 1000 if timeout is None else timeout
-        with self._accumulator.meters.time_transaction_call(_METRIC_NAMES[kind]):
+        limit = self._front.settings.max_block_ms / 1000 if timeout is None else timeout
+        with self._front.meters.time_transaction_call(_METRIC_NAMES[kind]):
             began = monotonic()
             try:
                 waiting = self._call_sender(kind.value, begin, limit)
@@ -201,8 +200,8 @@ class TransactionsApi:
         operation = waiting.operation
         if _has_ended(operation):
             return
-        if self._accumulator.closed_error is not None and waiting.ended.is_set():
-            raise self._accumulator.closed_error.with_traceback(None)
+        if self._front.closed_error is not None and waiting.ended.is_set():
+            raise self._front.closed_error.with_traceback(None)
         if operation.committed:
             operation.acknowledge()
             raise CommittedNotVisibleError(f"{_COMMITTED}, but not all of it can be read within {limit:g} s")

@@ -1,7 +1,6 @@
 """Rows of the sticky choice where records are appended: the direct producer's front, and the accumulator behind it."""
 
 import pytest
-from penstock.producer.direct.partition_load import update_partition_load
 from penstock.producer.sender.node_latency import NodeLatencyStats
 from penstock.wire.messages import SliceRef
 
@@ -37,13 +36,13 @@ def test_records_follow_the_queues_and_leave_a_node_that_takes_nothing() -> None
     def waited_s(node: int) -> float:
         return times[node].waited_s
 
-    update_partition_load(bench.front, waited_s)
+    bench.front.update_partition_load(waited_s)
     _ = bench.put(value)
     chosen = [bench.put(value) for _ in range(2 * sum(8 - size for size in queues))]
     assert [chosen.count(partition) for partition in NODES] == [14, 2, 12]
     times[1].update(could_send=True, now=bench.now - 0.2)
     times[1].update(could_send=False, now=bench.now)
-    update_partition_load(bench.front, waited_s)
+    bench.front.update_partition_load(waited_s)
     _ = bench.put(value)
     assert [bench.put(value) for _ in range(10)] == [2] * 10
 
@@ -55,7 +54,7 @@ def test_lingering_batches_are_not_cut_into_fractions_by_a_change_of_partition(r
     rig = Rig(batch_bytes=512, linger_ms=10)
     for partition in NODES:
         # What the rig sent in the beginning had the first ordinal.
-        bench.front.topics["t"].parts[partition].next_ordinal = rig.next[partition]
+        bench.front.topics.by_name["t"].parts[partition].next_ordinal = rig.next[partition]
     for _ in range(10):
         bench.now = rig.now
         for _ in range(records):

@@ -45,13 +45,13 @@ def test_a_flush_that_is_given_up_leaves_no_trace() -> None:
     caller.start()
     assert thread.wakes.acquire(timeout=PATIENCE_S)
     with bench.front.condition:
-        assert bench.front.flushes == 1
+        assert bench.front.completion.flushes == 1
         assert bench.front.flushing
         bench.now += 1.0
         bench.front.condition.notify_all()
     caller.join(PATIENCE_S)
     assert [str(failure) for failure in failures] == ["not everything was settled within 1.0 s"]
-    assert bench.front.flushes == 0
+    assert bench.front.completion.flushes == 0
     assert not bench.front.flushing
 
 
@@ -71,7 +71,7 @@ def test_of_two_callers_who_waited_for_memory_one_begins_the_chunk_and_the_other
         assert pool.reserved_bytes > 0
     for caller in callers:
         caller.join(PATIENCE_S)
-    (chunk,) = bench.front.unsettled.values()
+    (chunk,) = bench.front.completion.unsettled.values()
     assert chunk.count == 2
     assert pool.reserved_bytes == chunk.reserved_bytes
     assert len(chunk.data or b"") == chunk.reserved_bytes

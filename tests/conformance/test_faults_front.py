@@ -29,7 +29,7 @@ def test_with_brokers_that_do_not_answer_records_are_taken_up_to_the_memory_ther
     assert world.held_bytes <= limit
     assert {type(error) for error in refused} == {BufferExhaustedError}
     assert world.now == pytest.approx(1000.0 + 0.5 * len(refused)), "each waits for max.block.ms, and no longer"
-    assert sum(len(chunk.data or b"") for chunk in world._accumulator.unsettled.values()) <= limit
+    assert sum(len(chunk.data or b"") for chunk in world._front.completion.unsettled.values()) <= limit
     # What comes back is used.
     world.deliver()
     assert world.held_bytes == 0

@@ -23,7 +23,7 @@ from tests.fakes.front_world import TOPIC, FrontWorld
 
 def rows_of(world: FrontWorld) -> list[bytes]:
     """What the chunks hold that are taken now, behind their headers."""
-    taken = [world._accumulator.arena.read(one.segment, 48, one.length - 48) for one in world.take()]
+    taken = [world._front.arena.read(one.segment, 48, one.length - 48) for one in world.take()]
     return [bytes(data) for data in taken if not isinstance(data, str)]
 
 
@@ -97,10 +97,10 @@ def test_a_close_whose_time_runs_out_fails_what_is_left_and_one_from_a_callback_
 def test_after_a_flush_every_record_sent_before_is_done() -> None:
     world = FrontWorld(3, linger_ms=100_000, delivery_timeout_ms=200_000)
     futures = [world.send(TOPIC, b"v", b"%d" % number) for number in range(50)]
-    assert world._accumulator.drain(world.now, all_chunks=False) == []
+    assert world._front.drain(world.now, all_chunks=False) == []
 
     def deliver_what_is_due() -> None:
-        due = world._accumulator.drain(world.now, all_chunks=False)
+        due = world._front.drain(world.now, all_chunks=False)
         world.settle(*(Delivered(one.index, one.first, one.count, one.first, -1) for one in due))
 
     world.at(1.0, deliver_what_is_due)
@@ -276,8 +276,8 @@ def test_a_chunk_whose_first_record_was_never_written_holds_nothing_up() -> None
     _ = world.send(TOPIC, b"value")
     world.deliver()
     # What an interruption between the chunk and its first row leaves behind.
-    with world._accumulator.condition:
-        assert world._accumulator.open(world._accumulator.part_at(TOPIC, 0), 100, None, None) is None
+    with world._front.condition:
+        assert world._front.accumulator.open_chunk(world._front.topics.part_at(TOPIC, 0), 100, None, None) is None
     assert world.held_bytes > 0
     assert world.take() == []
     world.flush(0)

@@ -77,7 +77,7 @@ def test_want_of_memory_at_one_node_makes_only_its_chunks_due() -> None:
 def test_keyless_records_leave_a_node_without_memory() -> None:
     world = world_of()
     _ = world.send(TOPIC, VALUE)
-    sticky = world.front.topics[TOPIC].sticky
+    sticky = world.front.topics.by_name[TOPIC].sticky
     fill(world, sticky)
     futures = [world.send(TOPIC, VALUE) for _ in range(5)]
     assert not any(future.done() for future in futures)
@@ -92,7 +92,7 @@ def test_keyless_records_that_wait_go_where_memory_comes_back() -> None:
     world.deliver()
     for node in (STOPPED, HEALTHY):
         assert pool.try_reserve(pool.reservable_for(node), node)
-    sticky = world.front.topics[TOPIC].sticky
+    sticky = world.front.topics.by_name[TOPIC].sticky
     world.at(0.25, lambda: pool.release(1000, 1 - sticky))
     future = world.send(TOPIC, VALUE)
     assert 1000.25 <= world.now < 1000.5

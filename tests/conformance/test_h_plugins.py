@@ -69,7 +69,7 @@ def world_of(*interceptors: object, partitions: int = 1, **settings: object) -> 
 
 def values_of(world: FrontWorld) -> list[bytes]:
     """What was sent, as bytes somewhere in the chunks."""
-    return [bytes(world._accumulator.arena.read(one.segment, 48, one.length - 48)) for one in world.take()]  # type: ignore[arg-type]
+    return [bytes(world._front.arena.read(one.segment, 48, one.length - 48)) for one in world.take()]  # type: ignore[arg-type]
 
 
 @pytest.mark.row("H28")

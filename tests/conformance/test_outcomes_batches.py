@@ -18,7 +18,7 @@ NUMBERS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 def submit(world: FrontWorld, rig: JoinedRig) -> None:
     """What the front has open goes to the rig."""
     for one in world.take():
-        data = world._accumulator.arena.read(one.segment, 0, one.length)
+        data = world._front.arena.read(one.segment, 0, one.length)
         assert not isinstance(data, str)
         rig.source.chunks[one.segment] = bytes(data)
         number = rig.joined.number_of(TOPIC, one.index)

@@ -47,7 +47,7 @@ def test_records_are_delivered_once_with_the_offset_and_the_time_of_the_log() ->
     _ = world.take()
     world.settle(Delivered(0, 0, 1, 500, 10))
     assert future.result(0) == RecordMetadata(TOPIC, 0, 500, 10, "delivered", single_replica=False)
-    chunk = world._accumulator.unsettled[1]
+    chunk = world._front.completion.unsettled[1]
     assert chunk.resolve(0, 1, 501, 10, None)
     with pytest.raises(AssertionError):
         _ = chunk.resolve(0, 1, 501, 10, None)
@@ -264,7 +264,7 @@ def test_a_row_has_its_own_timestamp_and_the_slice_the_layout_that_shards_read()
     world = FrontWorld()
     _ = world.send(TOPIC, None, b"key", headers=[("h", b"x"), ("n", None)], timestamp_ms=5)
     (sealed,) = world.take()
-    data = world._accumulator.arena.read(sealed.segment, 0, sealed.length)
+    data = world._front.arena.read(sealed.segment, 0, sealed.length)
     assert not isinstance(data, str)
     body = b"\x06key" + b"\x01" + b"\x04" + b"\x02h\x02x" + b"\x02n\x01"
     assert bytes(data[48:]) == struct.pack("<qI", 5, len(body)) + body

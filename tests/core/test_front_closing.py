@@ -15,7 +15,7 @@ def test_a_keyless_record_that_meets_the_close_is_refused_where_nodes_have_budge
 
     world = FrontWorld(4, nodes=2, partitioner=closes)
     rounds = 0
-    evade = world.front._leave_full_node
+    evade = world.front.topics.leave_full_node
 
     def counted(*given: object) -> bool:
         nonlocal rounds
@@ -23,7 +23,7 @@ def test_a_keyless_record_that_meets_the_close_is_refused_where_nodes_have_budge
         assert rounds < 10, "it goes round for ever under the lock"
         return evade(*given)
 
-    world.front._leave_full_node = counted
+    world.front.topics.leave_full_node = counted
     with pytest.raises(ClosedError):
         world.send(TOPIC, b"v")
 
@@ -42,7 +42,7 @@ def test_memory_that_comes_back_when_the_producer_is_over_is_given_to_nobody() -
     with pytest.raises(ClosedError):
         world.send(TOPIC, bytes(900))
     assert all(future.done() for future in full)
-    assert not world.front.unsettled
+    assert not world.front.completion.unsettled
 
 
 def test_what_was_sealed_when_the_thread_ended_by_a_fault_may_be_written_and_the_rest_was_not() -> None:
@@ -99,16 +99,15 @@ def test_a_partitioner_may_choose_a_partition_that_the_topic_got_since_it_was_fo
         world.tell(6)
         return 5
 
-    world = FrontWorld(2)
-    world.front.partitioner = lambda topic, key, value, partitions: len(partitions) - 1
-    partitions_of = world.front.partitions_of
+    world = FrontWorld(2, partitioner=lambda topic, key, value, partitions: len(partitions) - 1)
+    partitions_of = world.front.topics.partitions_of
 
     def grown(topic: str) -> object:
         _ = chooses()
         return partitions_of(topic)
 
-    world.front.partitions_of = grown
+    world.front.topics.partitions_of = grown
     future = world.send(TOPIC, b"v")
-    world.front.partitions_of = partitions_of
+    world.front.topics.partitions_of = partitions_of
     world.deliver()
     assert future.result().partition == 5

@@ -1,7 +1,6 @@
 """What waits weighs the direct producer's choice of partitions."""
 
 from penstock.producer.accumulator.partitioners import RoundRobinPartitioner
-from penstock.producer.direct.partition_load import update_partition_load
 
 from tests.fakes.front_bench import FrontBench
 
@@ -36,10 +35,10 @@ def node_1_is_late(node: int) -> float:
 def test_the_choice_is_even_until_every_partition_has_been_written_to() -> None:
     front = bench()
     fill(front, 5, 5)
-    update_partition_load(front.front, in_time)
+    front.front.update_partition_load(in_time)
     assert chosen(front, 30) == [10, 10, 10]
     fill(front, 0, 0, 1)
-    update_partition_load(front.front, in_time)
+    front.front.update_partition_load(in_time)
     counts = chosen(front, 30)
     assert counts != [10, 10, 10]
 
@@ -47,16 +46,16 @@ def test_the_choice_is_even_until_every_partition_has_been_written_to() -> None:
 def test_a_late_node_is_left_at_once_and_before_everything_was_written_to() -> None:
     front = bench(**{"partitioner.availability.timeout.ms": 100})
     assert front.put(b"small") == 0
-    update_partition_load(front.front, node_1_is_late)
+    front.front.update_partition_load(node_1_is_late)
     assert front.put(b"small") == 2
     assert chosen(front, 10) == [0, 0, 10]
-    update_partition_load(front.front, in_time)
+    front.front.update_partition_load(in_time)
     assert sum(chosen(front, 30)[:2]) > 0
 
 
 def test_lateness_counts_for_nothing_without_a_timeout() -> None:
     front = bench()
-    update_partition_load(front.front, node_1_is_late)
+    front.front.update_partition_load(node_1_is_late)
     assert chosen(front, 30) == [10, 10, 10]
 
 
@@ -64,14 +63,14 @@ def test_leaders_in_the_own_rack_are_preferred_while_one_of_them_takes_records()
     settings = {"partitioner.rack.aware": True, "client.rack": "east", "partitioner.availability.timeout.ms": 100}
     front = FrontBench(NODES, racks={1: "east", 2: "west"}, **{"batch.size": 128, **settings})
     assert chosen(front, 10) == [5, 5, 0]
-    update_partition_load(front.front, node_1_is_late)
+    front.front.update_partition_load(node_1_is_late)
     assert chosen(front, 10) == [0, 0, 10]
 
 
 def test_records_in_turn_are_not_weighed() -> None:
     front = bench(**{"partitioner.availability.timeout.ms": 100})
-    topic = front.front.topics["t"]
+    topic = front.front.topics.by_name["t"]
     topic.keyless = RoundRobinPartitioner()
     front.lead(NODES, {})
-    update_partition_load(front.front, node_1_is_late)
+    front.front.update_partition_load(node_1_is_late)
     assert chosen(front, 30) == [10, 10, 10]

@@ -45,7 +45,7 @@ for settings in ({}, {"partitioner_ignore_keys": True}, {"batch_size": 300}):
                 timestamps_ms=[chance.choice([None, 5]) for _ in range(n)]))
         if i % 40 == 39:
             for sealed in world.take():
-                print(tuple(sealed), world._accumulator.arena.read(sealed.segment, 0, sealed.length).hex())
+                print(tuple(sealed), world._front.arena.read(sealed.segment, 0, sealed.length).hex())
     world.deliver(100)
     for future in futures:
         if future.done():

@@ -7,7 +7,7 @@ from itertools import count
 
 from penstock.config.direct import direct_settings
 from penstock.producer.direct.environment import Environment
-from penstock.producer.direct.futures_front import Front
+from penstock.producer.direct.front import Front
 from penstock.producer.kernel.append import SendMethods
 from penstock.producer.metadata.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 
@@ -57,7 +57,7 @@ class FrontBench(SendMethods):
             checked, Environment(lambda: self.now, lambda: NOW_MS, shared, random31, lambda: self.condition(lock))
         )
         self.front.connect_sender(NoThread())
-        self._appender = self.front
+        self._appender = self.front.appender
         self.told = Counted(self.front)
         self.lead(leaders, racks or {})
 
@@ -66,9 +66,9 @@ class FrontBench(SendMethods):
         nodes = {node: BrokerAddress(node, "h", 9092, racks.get(node, "")) for node in leaders.values() if node >= 0}
         partitions = {index: PartitionView(index, node, 0, (node,), (node,), 0) for index, node in leaders.items()}
         view = TopicView(TOPIC, None, partitions, 0, internal=False)
-        self.front.cluster = Cluster(nodes=nodes, topics={TOPIC: view})
+        self.front.topics.cluster = Cluster(nodes=nodes, topics={TOPIC: view})
         with self.front.condition:
-            _ = self.front.update_topic(TOPIC, view)
+            _ = self.front.topics.update(TOPIC, view)
 
     def put(self, value: bytes, *, partition: int | None = None, key: bytes | None = None) -> int:
         """Send a record; returns its partition."""
@@ -87,6 +87,6 @@ class Counted:
 
     def counts(self) -> dict[int, int]:
         found: dict[int, int] = {}
-        for chunk in self._front.unsettled.values():
+        for chunk in self._front.completion.unsettled.values():
             found[chunk.part.index] = found.get(chunk.part.index, 0) + chunk.count
         return found

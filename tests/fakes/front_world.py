@@ -9,9 +9,8 @@ from typing import Any, cast
 from penstock.producer import DirectProducer
 from penstock.producer.accumulator.chunk_store import SealedChunk
 from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind, DeliveryOutcome, Failed
-from penstock.producer.direct.environment import Environment
-from penstock.producer.direct.futures_front import Front
-from penstock.producer.direct.metadata_wait import SenderPort
+from penstock.producer.direct.environment import Environment, SenderPort
+from penstock.producer.direct.front import Front
 from penstock.producer.metadata.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 
 TOPIC = "topic"
@@ -104,7 +103,7 @@ class FrontWorld(DirectProducer):
 
     @property
     def front(self) -> Front:
-        return self._accumulator
+        return self._front
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -142,16 +141,16 @@ class FrontWorld(DirectProducer):
         self.told += 1
         view = TopicView(topic, None, MappingProxyType(parts), code, internal=False, updated_version=self.told)
         nodes: Mapping[int, BrokerAddress] = {node: BrokerAddress(node, "broker", 1, "") for node in range(self.nodes)}
-        self.as_sender(lambda: self._accumulator.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
+        self.as_sender(lambda: self._front.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
 
     def take(self) -> list[SealedChunk]:
         """Seal everything that is open or full."""
-        due = self._accumulator.drain(self.now, all_chunks=True)
+        due = self._front.drain(self.now, all_chunks=True)
         self.sent += due
         return due
 
     def settle(self, *outcomes: DeliveryOutcome) -> None:
-        self.as_sender(lambda: self._accumulator.settle(outcomes))
+        self.as_sender(lambda: self._front.settle(outcomes))
 
     def deliver(self, offset: int = 0, log_append_ms: int = -1) -> None:
         """All that is open reaches the log, with offsets from this one on in each partition."""
@@ -167,4 +166,4 @@ class FrontWorld(DirectProducer):
     def end(self, failure: DeliveryFailure | None = None) -> None:
         """The thread is over."""
         self.over = True
-        self.as_sender(lambda: self._accumulator.sender_ended(failure))
+        self.as_sender(lambda: self._front.sender_ended(failure))
