@@ -122,7 +122,7 @@ def test_a_commit_that_is_committed_when_the_producer_is_closed_is_told_as_such(
         _ = producer.send(topic, b"kept").result(PATIENCE_S)
         _ = cluster.nodes[0].command(op="hold_markers")
         waiting = other.submit(producer.commit_transaction)
-        manager = producer._sender._engine.transactions.manager  # type: ignore[union-attr]
+        manager = producer._sender._loop.transactions.manager  # type: ignore[union-attr]
         _ = wait_until(lambda: manager.awaiting_visibility, seconds=PATIENCE_S, what="it is committed")
         producer.close()
         with pytest.raises(CommittedNotVisibleError):
