@@ -5,7 +5,7 @@ one lock, `condition`.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -89,7 +89,7 @@ class Front:
         return self.topics.part_at(*self.sender.topic_of(number))
 
     @contextmanager
-    def running_flush(self) -> Iterator[int]:
+    def running_flush(self) -> Generator[int, None, None]:
         """Send all records without lingering until the block ends. Gives the serial number of the last chunk that holds
         any of them: see `Completion.has_settled`."""
         with self.condition:

@@ -1,6 +1,6 @@
 """Blocks `send` until the topic's metadata is known."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -80,7 +80,9 @@ class MetadataWait:
             return began, self._result(wait, began)
 
     @contextmanager
-    def waiting(self, name: str, partition: int | None, timeout_s: float | None, began: float) -> Iterator[TopicWait]:
+    def waiting(
+        self, name: str, partition: int | None, timeout_s: float | None, began: float
+    ) -> Generator[TopicWait, None, None]:
         """The same for a caller that must not block: inside the block it polls `outcome`, until `deadline` at most, and
         after it calls `result`.
 

@@ -108,8 +108,8 @@ def test_a_leader_that_is_gone_keeps_no_loop_busy_and_is_found_when_it_is_back(c
     with direct(cluster) as producer:
         for partition in (lost, kept):
             _ = producer.send(topic, b"before", partition=partition).result(WAIT_S)
-        loop = producer._thread._loop
-        loop._loop.add_upkeep(rounds.append)
+        sender = producer._thread._loop
+        sender._loop.add_upkeep(rounds.append)
         cluster.nodes[1].kill()
         waiting = producer.send(topic, b"waiting", partition=lost)
         while not rounds or rounds[-1] < rounds[0] + 3.0:
