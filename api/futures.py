@@ -7,7 +7,7 @@ created on demand. Waiting and locking use the `Condition` that the producer pas
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from .errors import OutcomeUnknownError, PenstockError, RefusedError, RefusedRange, WaitTimeoutError
 from .metadata import UNKNOWN, FrameMetadata, OffsetRun, RecordMetadata
@@ -16,6 +16,10 @@ T = TypeVar("T")
 
 MAY_BE_WRITTEN: Final = "expired_may_be_written"
 """The only refusal code that leaves open whether the records were written."""
+
+
+RecordOutcome = tuple[RecordMetadata | None, PenstockError | None, bool]
+"""Metadata, error, and whether the record was buffered, of a record sent with others."""
 
 
 class Condition(Protocol):
@@ -110,6 +114,13 @@ class FrameOutcome:
             self._metadata = _records_metadata(self.topic, self.count, answer)
         return self._metadata[index]
 
+    def poll(self, index: int) -> tuple[RecordMetadata | None, PenstockError | None]:
+        """Metadata or error of one record of a settled frame; the other is None."""
+        try:
+            return self.record(index), None
+        except PenstockError as error:
+            return None, error
+
 
 def error_for_refused(refused: Sequence[RefusedRange], retry_ms: int | None = None) -> PenstockError:
     """The error for refused records of a frame whose other records may have succeeded."""
@@ -185,34 +196,35 @@ class Future(ABC, Generic[T]):
         once on the caller's thread."""
 
 
-class RecordFuture(Future[RecordMetadata]):
-    """Future of one record's metadata."""
+def poll(future: Future[T]) -> tuple[Any, PenstockError | None] | None:
+    """The result and the error of a future, one of them None; None as a whole if it is not done."""
+    return result_of(future) if future.done() else None
 
-    __slots__ = ("_index", "_outcome")
+
+def result_of(done: Future[T]) -> tuple[Any, PenstockError | None]:
+    """The result and the error of a done future; one of them is None."""
+    error = done.exception()
+    return (None, error) if error is not None else (done.result(), None)
+
+
+class RecordFuture(Future[RecordMetadata]):
+    """Future of one record's metadata: the record at `index` of a frame."""
+
+    __slots__ = ("index", "outcome")
 
     def __init__(self, outcome: FrameOutcome, index: int) -> None:
-        self._outcome = outcome
-        self._index = index
-
-    @property
-    def outcome(self) -> FrameOutcome:
-        """The outcome of the record's frame."""
-        return self._outcome
-
-    @property
-    def index(self) -> int:
-        """The record's index in its frame."""
-        return self._index
+        self.outcome = outcome
+        self.index = index
 
     def done(self) -> bool:
-        return self._outcome.done
+        return self.outcome.done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        self._outcome.wait(timeout)
-        return self._outcome.record(self._index)
+        self.outcome.wait(timeout)
+        return self.outcome.record(self.index)
 
     def add_done_callback(self, callback: Callable[[Future[RecordMetadata]], None]) -> None:
-        self._outcome.watch(lambda: callback(self))
+        self.outcome.watch(lambda: callback(self))
 
 
 class FrameFuture(Future[FrameMetadata]):
@@ -222,11 +234,6 @@ class FrameFuture(Future[FrameMetadata]):
 
     def __init__(self, outcomes: Sequence[FrameOutcome]) -> None:
         self._outcomes: Final = outcomes
-
-    @property
-    def outcomes(self) -> Sequence[FrameOutcome]:
-        """The outcome of each frame."""
-        return self._outcomes
 
     def done(self) -> bool:
         return all(outcome.done for outcome in self._outcomes)
@@ -253,14 +260,11 @@ class FrameFuture(Future[FrameMetadata]):
             any(answer.single_replica for answer in answers),
         )
 
-    def records(self) -> Iterator[tuple[RecordMetadata | None, PenstockError | None]]:
-        """Yield the metadata or the error of each record, in order. Call when the future is done."""
+    def records(self) -> Iterator[RecordOutcome]:
+        """Yield the outcome of each record, in order. Call when the future is done."""
         for outcome in self._outcomes:
             for index in range(outcome.count):
-                try:
-                    yield outcome.record(index), None
-                except PenstockError as error:
-                    yield None, error
+                yield *outcome.poll(index), True
 
     def add_done_callback(self, callback: Callable[[Future[FrameMetadata]], None]) -> None:
         """Call `callback` once. One thread settles the frames one after another, so the last one finds all done."""

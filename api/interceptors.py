@@ -7,10 +7,10 @@ INT-2, INT-4).
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from .calling import wanted_arguments
 from .errors import PenstockError
 from .metadata import UNKNOWN, RecordMetadata
 from .records import Headers, Record
+from .serializers import wanted_arguments
 
 PluginErrorReporter = Callable[[str, str], None]
 """Called while an exception is handled, with the name of the plug-in and of the method that raised."""

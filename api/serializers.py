@@ -9,9 +9,22 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, cast
 
-from .calling import wanted_arguments
 from .errors import SerializationError
 from .records import Headers
+
+
+def wanted_arguments(function: Callable[..., object]) -> int:
+    """Number of positional arguments without a default; 1024 for `*arguments`; 1 if Python cannot tell."""
+    import inspect  # noqa: PLC0415  (importing it takes milliseconds, and most programs pass no functions)
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return 1
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return 1 << 10
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(1 for one in parameters if one.kind in places and one.default is one.empty)
 
 
 class Serializer(Protocol):
@@ -58,59 +71,48 @@ class Text:
 class _Number:
     """A number of fixed size, big-endian."""
 
-    layout: Final = ""
-
-    def __init__(self, layout: str) -> None:
-        self._layout: Final = struct.Struct(layout)
+    layout: struct.Struct
+    kinds: tuple[type, ...] = (int,)
 
     def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
         if isinstance(value, bool) or not isinstance(value, self.kinds):
             raise TypeError(f"{type(value).__name__} is not {self.kinds[0].__name__}")
         try:
-            return self._layout.pack(value)
+            return self.layout.pack(value)
         except (struct.error, OverflowError) as error:
             raise ValueError(f"{value} does not fit: {error}") from error
-
-    kinds: tuple[type, ...] = (int,)
 
 
 class Short(_Number):
     """int in 2 bytes."""
 
-    def __init__(self) -> None:
-        super().__init__(">h")
+    layout = struct.Struct(">h")
 
 
 class Int(_Number):
     """int in 4 bytes."""
 
-    def __init__(self) -> None:
-        super().__init__(">i")
+    layout = struct.Struct(">i")
 
 
 class Long(_Number):
     """int in 8 bytes."""
 
-    def __init__(self) -> None:
-        super().__init__(">q")
+    layout = struct.Struct(">q")
 
 
 class Float(_Number):
     """float in 4 bytes (IEEE 754), rounded to single precision."""
 
+    layout = struct.Struct(">f")
     kinds = (float, int)
-
-    def __init__(self) -> None:
-        super().__init__(">f")
 
 
 class Double(_Number):
     """float in 8 bytes (IEEE 754)."""
 
+    layout = struct.Struct(">d")
     kinds = (float, int)
-
-    def __init__(self) -> None:
-        super().__init__(">d")
 
 
 class Boolean:

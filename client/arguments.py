@@ -1,13 +1,10 @@
 """Validates and normalises the arguments of the client library."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypeVar, cast
+from collections.abc import Sequence
+from typing import Final, Literal, cast
 
-from ..api.errors import PenstockError
-from ..api.futures import Future
 from ..wire.frames import Level
 
-T = TypeVar("T")
 LevelName = Literal["accepted", "spooled", "delivered"]
 LEVELS: Final[dict[str, int]] = {"accepted": Level.ACCEPTED, "spooled": Level.SPOOLED, "delivered": Level.DELIVERED}
 
@@ -62,12 +59,3 @@ def as_column(given: object) -> object:
     if isinstance(given, str | bytes | bytearray | memoryview):
         raise TypeError(f"a column is a list, not {type(given).__name__}")
     return list(cast("Sequence[object]", given))
-
-
-def call_on_ack(done: Future[T], on_ack: Callable[[T | None, PenstockError | None], None]) -> None:
-    """Call `on_ack` with the future's result or error."""
-    error = done.exception()
-    if error is not None:
-        on_ack(None, error)
-    else:
-        on_ack(done.result(), None)

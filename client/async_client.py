@@ -12,201 +12,45 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
-from ..api.bridging import Bridge, LoopBinding, settle
+from ..api.bridging import BatchFutures, Bridge, LoopBinding, LoopCondition
 from ..api.errors import OutcomeUnknownError, PenstockError, WaitTimeoutError
-from ..api.futures import FrameOutcome, Future, RecordFuture
+from ..api.futures import Future, RecordFuture
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
-from ..api.plugins import PluginOptions, Plugins
+from ..api.plugins import RecordColumns
 from ..api.records import Header, Headers, Record, reusable_headers
-from ..wire.frames import PartitionInfo
 from .arguments import LevelName, as_column
 from .client import Producer
-from .core.window import PartitionsRequest
-from .plugins import ClientPluginPipeline, log_plugin_failure, send_many_prepared, send_prepared
+from .session import BufferFullError, ClientSession, PartitionsAnswer, answered_partitions
 
 F = TypeVar("F")
-_NO_PLUGINS: Final = ClientPluginPipeline(Plugins(PluginOptions(), {}, log_plugin_failure))
 _SEND_LOCK: Final = "all topics"
 """All topics share the buffer, so they share one lock."""
 
 
-class BufferFullError(Exception):
-    """Internal signal that the buffer is full. It never reaches the application."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(f"no room for {size} bytes")
-        self.size: Final = size
-
-
-class ClientCompletion(Protocol):
-    """A completed operation whose result is delivered on the loop."""
-
-    def deliver(self) -> None: ...
-
-
-class FrameWaiter:
-    """The loop's futures for the records of one frame."""
-
-    __slots__ = ("_frames", "_futures", "_outcome", "bridge")
+class NonBlockingClient(Producer):
+    """A producer whose calls raise `BufferFullError` instead of waiting for room."""
 
     def __init__(
-        self, frames: "dict[FrameOutcome, FrameWaiter]", outcome: FrameOutcome, bridge: Bridge[ClientCompletion]
+        self,
+        path: str | os.PathLike[str] | None,
+        link: LoopBinding[RecordFuture],
+        **given: Any,  # noqa: ANN401
     ) -> None:
-        self.bridge: Final = bridge
-        self._frames: Final = frames
-        self._outcome: Final = outcome
-        self._futures: list[tuple[int, asyncio.Future[RecordMetadata]]] = []
-
-    def add(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
-        """Resolve `future` with the outcome of the record at `index` in the frame."""
-        self._futures.append((index, future))
-
-    def on_settled(self) -> None:
-        """Post the frame's completion to the loop. Usually called on the session thread."""
-        self.bridge.post(self)
-
-    def deliver(self) -> None:
-        _ = self._frames.pop(self._outcome, None)
-        for index, future in self._futures:
-            try:
-                metadata = self._outcome.record(index)
-            except PenstockError as error:
-                settle(future, None, error)
-            else:
-                settle(future, metadata, None)
-
-    def fail(self, error: PenstockError) -> None:
-        """Fail all futures, because no outcome will arrive."""
-        for _, future in self._futures:
-            settle(future, None, error)
-
-
-class FutureCompletion:
-    """Result of a request that is not a record."""
-
-    __slots__ = ("_error", "_future", "_result")
-
-    def __init__(self, future: asyncio.Future[Any], result: object, error: PenstockError | None) -> None:
-        self._future: Final = future
-        self._result: Final = result
-        self._error: Final = error
-
-    def deliver(self) -> None:
-        settle(self._future, self._result, self._error)
-
-
-class ClientLoopCondition(threading.Condition):
-    """A condition that also notifies coroutines waiting on the loop."""
-
-    def __init__(self, lock: threading.Lock, ring: Callable[[], None]) -> None:
-        super().__init__(lock)
-        self._notify_loop: Final = ring
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        self._notify_loop()
-
-
-class NonBlockingClient(Producer):
-    """A producer whose calls never block."""
-
-    def __init__(self, path: str | os.PathLike[str] | None, link: LoopBinding[ClientCompletion], **given: Any) -> None:  # noqa: ANN401
         self._link: Final = link
-        self.waiters: dict[FrameOutcome, FrameWaiter] = {}
         super().__init__(path, **given)
 
-    def _make_condition(self, lock: threading.Lock) -> threading.Condition:
-        return ClientLoopCondition(lock, self._link.notify_all)
-
-    def _await_room(self, size: int) -> None:
-        if not self._has_room_or_ended(size):
-            raise BufferFullError(size)
+    def _make_session(self, lock: threading.Lock) -> ClientSession:
+        return self._new_session(LoopCondition(lock, self._link.notify_all), blocking=False)
 
     @property
-    def plugin_pipeline(self) -> ClientPluginPipeline | None:
-        """The pipeline of serializers and interceptors; None if there are none."""
-        return self._plugin_pipeline
-
-    @property
-    def pipeline(self) -> ClientPluginPipeline:
-        """The pipeline for records; one that changes nothing if there are no plug-ins."""
-        return self._plugin_pipeline or _NO_PLUGINS
-
-    @property
-    def max_block_s(self) -> float:
-        """How long a call may wait for buffer space and partitions, in seconds."""
-        return self._max_block_s
-
-    def has_room_for(self, size: int) -> bool:
-        """Whether waiting for `size` bytes can stop: the buffer has room or is empty, or the producer has ended."""
-        with self._condition:
-            return self._window.idle or self._has_room_or_ended(size)
-
-    def buffer_exhausted(self, size: int) -> PenstockError:
-        return self._buffer_exhausted(size)
-
-    def lacks_partitions(self, topic: str) -> bool:
-        """Whether the application's partitioner must wait for the topic's partitions."""
-        return self._partition_selector is not None and not self._partition_selector.has_partitions(topic)
-
-    def learn_partitions(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
-        """Give the partition selector the partitions it needs."""
-        if self._partition_selector is not None:
-            self._partition_selector.learn(topic, partitions)
-
-    def begin_flush(self) -> int:
-        """Start sending everything buffered. Returns the mark to pass to `flushed`."""
-        with self._condition:
-            mark = self._window.flush()
-            self._worker.wake()
-        return mark
-
-    def flushed(self, mark: int) -> bool:
-        """Whether everything buffered at `begin_flush` has succeeded or failed."""
-        with self._condition:
-            return self._window.flushed(mark)
-
-    def request_partitions(
-        self, topic: str, answer: Callable[[Sequence[PartitionInfo] | None, PenstockError | None], None]
-    ) -> None:
-        """Queue a request to the daemon for the topic's partitions.
-
-        Raises:
-            ClosedError: the producer is closed or has failed.
-        """
-        with self._condition:
-            self._ensure_room(0)
-            self._window.request_partitions(PartitionsRequest(topic, answer))
-            self._worker.wake()
-
-    def begin_close(self) -> bool:
-        """End the session once everything is answered. Returns False if no session was started."""
-        with self._condition:
-            self._closed = True
-            if self._started:
-                self._worker.close()
-        return self._started
-
-    def ended(self) -> bool:
-        with self._condition:
-            return self._worker.ended
-
-    def finish_close(self, why: str) -> None:
-        """Abandon the remaining records and join the thread."""
-        with self._condition:
-            if self._started and not (self._window.idle or self._worker.ended):
-                self._worker.abandon(why)
-        self._join_thread()
+    def session(self) -> ClientSession:
+        return self._session
 
     def after_fork(self) -> None:
-        error = OutcomeUnknownError("the record is the parent process's")
-        for watch in self.waiters.values():
-            watch.fail(error)
-        self.waiters = {}
-        self._link.detach(error)
+        self._link.detach(OutcomeUnknownError("the record is the parent process's"))
         super().after_fork()
 
 
@@ -242,8 +86,7 @@ class AsyncProducer:
         value_serializer: object = None,
         interceptors: Sequence[object] = (),
     ) -> None:
-        self._link: Final = LoopBinding[ClientCompletion](_deliver)
-        self._followed_bridge: Bridge[ClientCompletion] | None = None
+        self._link: Final = LoopBinding[RecordFuture](_poll, _watch)
         self._inner: Final = NonBlockingClient(
             socket,
             self._link,
@@ -260,6 +103,9 @@ class AsyncProducer:
             value_serializer=value_serializer,
             interceptors=interceptors,
         )
+        self._plugins: Final = self._inner.session.plugins
+        self._has_plugins: Final = self._plugins.handles_records
+        self._has_partitioner: Final = partitioner is not None
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -280,7 +126,11 @@ class AsyncProducer:
             What `Producer.send` raises.
         """
         bridge, inner, headers = self._link.bridge(), self._inner, reusable_headers(headers)
-        if inner.plugin_pipeline is None and not self._link.send_locks.in_use and not inner.lacks_partitions(topic):
+        if not (
+            self._has_plugins
+            or self._link.send_locks.in_use
+            or (self._has_partitioner and self._lacks_partitions(topic))
+        ):
             with suppress(BufferFullError):
                 return self._loop_future(
                     bridge,
@@ -295,57 +145,47 @@ class AsyncProducer:
                     ),
                 )
         record = Record(topic, value, key, Headers(headers), partition, timestamp_ms)
-        record, told = inner.pipeline.prepare(record, None)
+        record, callback = self._plugins.prepare(record, None)
         try:
-            taken = await self._call_when_room(
-                record.topic, partial(send_prepared, partial(Producer.send, inner), record, level, told)
-            )
+            buffered = await self._call_when_room(record.topic, partial(inner.send_prepared, record, level, callback))
         except BaseException as error:
-            inner.pipeline.notify_send_error([record], error, told.partition)
+            self._plugins.notify_send_error([record], error, callback.partition)
             raise
-        return self._loop_future(bridge, taken)
+        return self._loop_future(bridge, buffered)
 
-    def _loop_future(
-        self, bridge: Bridge[ClientCompletion], taken: Future[RecordMetadata]
-    ) -> asyncio.Future[RecordMetadata]:
-        assert isinstance(taken, RecordFuture), "the producer makes no other futures of records"
+    def _loop_future(self, bridge: Bridge, buffered: Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:
+        assert isinstance(buffered, RecordFuture), "the producer makes no other futures of records"
         future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
-        if bridge is not self._followed_bridge:
-            # The watched frames belong to a loop that has ended.
-            self._followed_bridge = bridge
-            self._inner.waiters = {}
-        watches, outcome = self._inner.waiters, taken.outcome
-        watch = watches.get(outcome)
-        if watch is None:
-            watch = watches[outcome] = FrameWaiter(watches, outcome, bridge)
-            watch.add(taken.index, future)
-            outcome.watch(watch.on_settled)
-        else:
-            watch.add(taken.index, future)
+        self._link.follow(bridge, buffered.outcome, buffered, future)
         return future
 
-    async def _call_when_room(self, topic: str, take: Callable[[], F]) -> F:
-        """Wait for the send lock and for room, then call `take`.
+    def _lacks_partitions(self, topic: str) -> bool:
+        """Whether the application's partitioner must wait for the topic's partitions."""
+        selector = self._inner.session.partition_selector
+        return selector is not None and not selector.has_partitions(topic)
+
+    async def _call_when_room(self, topic: str, send: Callable[[], F]) -> F:
+        """Wait for the send lock and for room, then call `send`.
 
         Raises:
             BufferExhaustedError: there was no room in time.
-            What `take` raises.
+            What `send` raises.
         """
-        inner, loop = self._inner, asyncio.get_running_loop()
-        deadline = loop.time() + inner.max_block_s
+        session, loop = self._inner.session, asyncio.get_running_loop()
+        deadline = loop.time() + session.max_block_s
         async with self._link.send_locks.hold(_SEND_LOCK):
-            if inner.lacks_partitions(topic):
+            selector = session.partition_selector
+            if selector is not None and self._lacks_partitions(topic):
                 # Time spent waiting for the lock counts towards the deadline.
-                left_s = max(0.0, deadline - loop.time())
-                inner.learn_partitions(topic, await self.partitions_for(topic, left_s))
+                selector.learn(topic, await self.partitions_for(topic, max(0.0, deadline - loop.time())))
             while True:
                 try:
-                    return take()
+                    return send()
                 except BufferFullError as lack:
                     size = lack.size
-                left_s = deadline - loop.time()
-                if not await self._link.waiters().wait_for(partial(inner.has_room_for, size), left_s):
-                    raise inner.buffer_exhausted(size)
+                has_room = partial(session.has_room, size)
+                if not await self._link.wait_for(session.condition, has_room, deadline - loop.time()):
+                    raise session.buffer_exhausted(size)
 
     async def send_many(
         self,
@@ -363,24 +203,17 @@ class AsyncProducer:
         Raises:
             What `Producer.send_many` raises.
         """
-        bridge, inner = self._link.bridge(), self._inner
-        given = [as_column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
-        columns, told = inner.pipeline.prepare_many(topic, given, None)
-        take = partial(send_many_prepared, partial(Producer.send_many, inner), topic, columns, level, told)
+        inner = self._inner
+        _ = self._link.bridge()
+        columns = RecordColumns(topic, *(as_column(one) for one in (values, keys, headers, partitions, timestamps_ms)))
+        records = self._plugins.prepare_many(columns)
         try:
-            taken = await self._call_when_room(topic, take)
+            buffered = await self._call_when_room(topic, partial(inner.send_columns, columns, level))
         except BaseException as error:
-            inner.pipeline.notify_send_error(told.records or (), error)
+            self._plugins.notify_send_error(records, error)
             raise
-        future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
-        self._link.track(future)
-
-        def post(done: Future[FrameMetadata]) -> None:
-            error = done.exception()
-            bridge.post(FutureCompletion(future, None if error is not None else done.result(), error))
-
-        taken.add_done_callback(post)
-        return future
+        self._plugins.follow(buffered, records)
+        return self._link.future_of(buffered)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -390,12 +223,11 @@ class AsyncProducer:
         Raises:
             WaitTimeoutError: not within `timeout` seconds; sending continues.
         """
-        waiters = self._link.waiters()
-        mark = self._inner.begin_flush()
-        if not await waiters.wait_for(partial(self._inner.flushed, mark), timeout):
+        session, bridge = self._inner.session, self._link.bridge()
+        if not await self._link.wait_for(session.condition, session.begin_flush(), timeout):
             raise WaitTimeoutError(f"not everything was answered within {timeout} s")
         # The flush may be noticed before the loop has processed the posted completions.
-        self._link.bridge().drain()
+        bridge.drain()
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """Return the topic's partitions from the daemon. Waits at most `timeout` seconds, by default `max_block_ms`.
@@ -405,17 +237,12 @@ class AsyncProducer:
             WaitTimeoutError: no answer in time.
             ClosedError: the producer is closed or has failed.
         """
-        bridge = self._link.bridge()
-        answered: asyncio.Future[Sequence[PartitionInfo] | None] = bridge.loop.create_future()
-        self._inner.request_partitions(
-            topic, lambda found, error: bridge.post(FutureCompletion(answered, found, error))
-        )
-        limit_s = self._inner.max_block_s if timeout is None else timeout
-        done, _ = await asyncio.wait((answered,), timeout=limit_s)
-        if not done:
-            _ = answered.cancel()
-            raise WaitTimeoutError(f"no answer within {limit_s} s")
-        return [PartitionMetadata(*row) for row in answered.result() or ()]
+        session, answers = self._inner.session, list[PartitionsAnswer]()
+        _ = self._link.bridge()
+        limit_s = session.max_block_s if timeout is None else timeout
+        session.request_partitions(topic, answers.append)
+        _ = await self._link.wait_for(session.condition, lambda: bool(answers), limit_s)
+        return answered_partitions(answers, limit_s)
 
     async def close(self, timeout: float | None = None) -> None:
         """Send everything buffered, wait up to `timeout` seconds for the answers, and end the session. A second call
@@ -424,13 +251,14 @@ class AsyncProducer:
         Raises:
             PenstockError: everything is closed, but closing a serializer, an interceptor or the partitioner raised.
         """
-        waiters, inner = self._link.waiters(), self._inner
+        session = self._inner.session
+        _ = self._link.bridge()
+        session.begin_close()
         try:
-            if inner.begin_close():
-                _ = await waiters.wait_for(inner.ended, timeout)
+            _ = await self._link.wait_for(session.condition, session.has_ended, timeout)
         finally:
             # In another thread: callbacks still to run may wait for the loop.
-            await asyncio.to_thread(inner.finish_close, f"the producer was closed after {timeout} s without an answer")
+            await asyncio.to_thread(self._inner.finish_close, timeout)
 
     @property
     def held_bytes(self) -> int:
@@ -446,5 +274,9 @@ class AsyncProducer:
         await self.close()
 
 
-def _deliver(ending: ClientCompletion) -> None:
-    ending.deliver()
+def _poll(record: RecordFuture) -> tuple[RecordMetadata | None, PenstockError | None] | None:
+    return record.outcome.poll(record.index)
+
+
+def _watch(batch: BatchFutures[RecordFuture], first: RecordFuture) -> None:
+    first.outcome.watch(batch.post)

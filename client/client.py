@@ -1,33 +1,24 @@
 """The client library's synchronous producer."""
 
 import atexit
-import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from ..api.errors import (
-    BufferExhaustedError,
-    ClosedError,
-    OutcomeUnknownError,
-    PenstockError,
-    RefusedError,
-    WaitTimeoutError,
-)
-from ..api.futures import FrameFuture, Future, RecordFuture
+from ..api.errors import PenstockError, RefusedError, WaitTimeoutError
+from ..api.futures import FrameFuture, Future, RecordFuture, result_of
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
-from ..api.plugins import PluginOptions, Plugins
+from ..api.plugins import AckCallback, FrameCallback, Plugins, RecordCallback, RecordColumns
 from ..api.records import Headers as RecordHeaders
 from ..api.records import Record
 from ..wire.errors import FrameError
-from ..wire.frames import Code, Detail, PartitionInfo, valid_client_id
-from .arguments import LevelName, as_bytes, as_column, call_on_ack, check_numbers, level_number
+from ..wire.frames import Code, Detail, valid_client_id
+from .arguments import LevelName, as_bytes, as_column, check_numbers, level_number
 from .core.columns import (
     FRAME_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -36,23 +27,17 @@ from .core.columns import (
     flatten,
     new_packer,
     pack_many,
+    record_count,
 )
-from .core.window import PartitionsRequest, Window, WindowLimits, record_count
-from .partitions import OnPartitions, PartitionSelector
-from .plugins import ClientAckCallback, ClientFrameAckCallback, ClientPluginPipeline, done_callback, log_plugin_failure
-from .worker import SessionOptions, SessionThread
-
-log: Final = logging.getLogger("penstock.client")
+from .core.window import WindowLimits
+from .session import ClientSession
+from .worker import SessionOptions, log
 
 DEFAULT_SOCKET: Final = "/run/penstock/penstock.sock"
 FRAME_BYTES_WANTED: Final = 480 << 10
 """Columns larger than twice this are split into several frames."""
 ATEXIT_S: Final = 5.0
 """How long interpreter exit waits for producers that were not closed."""
-
-RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
-FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
-Bytes = bytes | bytearray | memoryview
 
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
@@ -105,46 +90,52 @@ class Producer:
             raise ValueError(f"client_id {client_id!r} is not 1 to 128 characters of A-Z a-z 0-9 . _ -")
         if linger_ms < 0 or max_block_ms < 0 or not 1 <= batch_bytes <= buffer_bytes_max:
             raise ValueError("times are not negative, and 1 <= batch_bytes <= buffer_bytes_max")
-        self._path: Final = os.fspath(socket or os.environ.get("PENSTOCK_SOCKET") or DEFAULT_SOCKET)
-        self._client_id = client_id
+        path = os.fspath(socket or os.environ.get("PENSTOCK_SOCKET") or DEFAULT_SOCKET)
+        self._options = SessionOptions(path, client_id, Detail(detail))
         self._level: Final = level_number(level)
         self._limits: Final = WindowLimits(linger_ms / 1000, batch_bytes, buffer_bytes_max)
         self._max_block_s: Final = max_block_ms / 1000
-        self._detail: Final = Detail(detail)
         self._on_error: Final = on_error
         self._partitioner: Final = partitioner
-        given = PluginOptions(key_serializer, value_serializer, interceptors, partitioner)
-        self._plugins: Final = (
-            Plugins(given, {"client.id": client_id or ""}, log_plugin_failure) if given.has_any else None
+        self._plugins: Final = Plugins(
+            {"client.id": client_id or ""},
+            lambda plugin, call: log.exception("plugin_failed plugin=%s call=%s", plugin, call),
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+            partitioner=partitioner,
         )
+        self._has_plugins: Final = self._plugins.handles_records
         self._init_process_state()
         _producers.add(self)
 
     def _init_process_state(self) -> None:
         """Create the state that a forked child must not share with its parent."""
-        self._pid = os.getpid()
-        self._closed = False
         self._lock = threading.Lock()
-        self._condition = self._make_condition(self._lock)
+        self._session = self._make_session(self._lock)
+        self._window = self._session.window
+        self._worker = self._session.worker
         self._packer_lock = threading.Lock()
         self._packer = new_packer()
-        self._window = Window(self._limits, threading.Condition(threading.Lock()), durable=self._client_id is not None)
-        session = SessionOptions(self._path, self._client_id, self._detail)
-        plugins = self._plugins
-        at_end = None if plugins is None else plugins.close
-        self._worker = SessionThread(session, self._window, self._condition, self._on_error, at_end)
-        self._started = False
-        self._partition_selector = None if self._partitioner is None else PartitionSelector(self._partitioner)
-        self._plugin_pipeline = (
-            None if plugins is None or not plugins.handles_records else ClientPluginPipeline(plugins)
-        )
+        self._partition_selector = self._session.partition_selector
         # When garbage-collected, the producer shuts down after its outstanding records complete.
         self._finalizer = weakref.finalize(self, self._worker.close_unlocked)
         self._finalizer.atexit = False
 
-    def _make_condition(self, lock: threading.Lock) -> threading.Condition:
-        """Create the condition that is notified of every change a caller may wait for."""
-        return threading.Condition(lock)
+    def _make_session(self, lock: threading.Lock) -> ClientSession:
+        return self._new_session(threading.Condition(lock), blocking=True)
+
+    def _new_session(self, condition: threading.Condition, *, blocking: bool) -> ClientSession:
+        return ClientSession(
+            self._options,
+            self._limits,
+            self._max_block_s,
+            condition,
+            blocking=blocking,
+            plugins=self._plugins,
+            partitioner=self._partitioner,
+            on_error=self._on_error,
+        )
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -169,9 +160,9 @@ class Producer:
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or has failed.
         """
-        if self._plugin_pipeline is not None and type(on_ack) is not ClientAckCallback:
+        if self._has_plugins and type(on_ack) is not AckCallback:
             record = Record(topic, value, key, RecordHeaders(headers), partition, timestamp_ms)
-            return self._plugin_pipeline.send(partial(Producer.send, self), record, level, on_ack)
+            return self._send_with_plugins(record, level, on_ack)
         size, flat = RECORD_OVERHEAD_BYTES, None
         if value is not None:
             if type(value) is not bytes:
@@ -185,8 +176,8 @@ class Producer:
             flat = flatten(headers)
             size += flat_bytes(flat)
         if partition is None and self._partition_selector is not None:
-            partition = self._partition_selector.select(self, topic, key, value)
-            if isinstance(on_ack, ClientAckCallback):
+            partition = self._partition_selector.select(self._session, topic, key, value)
+            if isinstance(on_ack, AckCallback):
                 on_ack.partition = partition
         if partition is not None or timestamp_ms is not None:
             check_numbers(partition, timestamp_ms)
@@ -195,7 +186,7 @@ class Producer:
         with self._lock:
             window, worker = self._window, self._worker
             if not worker.accepting or window.held_bytes + most > self._limits.buffer_bytes_max:
-                self._ensure_room(most)
+                self._session.ensure_room(most)
             if most > window.frame_bytes_max:
                 raise RefusedError(Code.TOO_LARGE, f"the record takes more than {window.frame_bytes_max} bytes")
             outcome, index, stir = window.add(
@@ -205,8 +196,31 @@ class Producer:
                 worker.wake()
         future = RecordFuture(outcome, index)
         if on_ack is not None:
-            future.add_done_callback(lambda done: call_on_ack(done, on_ack))
+            future.add_done_callback(lambda done: on_ack(*result_of(done)))
         return future
+
+    def _send_with_plugins(
+        self, record: Record, level: LevelName | None, on_ack: RecordCallback | None
+    ) -> Future[RecordMetadata]:
+        record, callback = self._plugins.prepare(record, on_ack)
+        try:
+            return self.send_prepared(record, level, callback)
+        except BaseException as error:
+            self._plugins.notify_send_error([record], error, callback.partition)
+            raise
+
+    def send_prepared(self, record: Record, level: LevelName | None, callback: AckCallback) -> Future[RecordMetadata]:
+        """Buffer a record that the plug-ins have seen; `send` recognises it by its callback."""
+        return self.send(
+            record.topic,
+            record.value,
+            record.key,
+            headers=record.headers or None,
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+            level=level,
+            on_ack=callback,
+        )
 
     def send_many(
         self,
@@ -231,15 +245,25 @@ class Producer:
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or has failed.
         """
-        if self._plugin_pipeline is not None and not isinstance(on_ack, ClientFrameAckCallback):
-            given = [as_column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
-            return self._plugin_pipeline.send_many(partial(Producer.send_many, self), topic, given, level, on_ack)
+        columns = RecordColumns(topic, *(as_column(one) for one in (values, keys, headers, partitions, timestamps_ms)))
+        records = self._plugins.prepare_many(columns) if self._has_plugins else None
+        try:
+            future = self.send_columns(columns, level)
+        except BaseException as error:
+            self._plugins.notify_send_error(records, error)
+            raise
+        self._plugins.follow(future, records, on_ack and (lambda _: on_ack(*result_of(future))))
+        return future
+
+    def send_columns(self, given: RecordColumns, level: LevelName | None) -> FrameFuture:
+        """Buffer columns that the plug-ins have seen. Raises what `send_many` raises."""
+        topic, headers = given.topic, given.headers
         number = self._level if level is None else level_number(level)
         flat = None if headers is None else [flatten(one) for one in headers]
-        columns = [as_column(partitions), as_column(keys), as_column(values), flat, as_column(timestamps_ms)]
+        columns = [given.partitions, given.keys, given.values, flat, given.timestamps_ms]
         count = record_count(columns)
         if self._partition_selector is not None:
-            columns[0] = self._partition_selector.select_many(self, topic, columns, count)
+            columns[0] = self._partition_selector.select_many(self._session, topic, columns, count)
         try:
             with self._packer_lock:
                 parts = pack_many(
@@ -257,51 +281,11 @@ class Producer:
             raise ValueError(
                 f"{size} bytes are more than the buffer's {self._limits.buffer_bytes_max}: send them in pieces"
             )
-        with self._condition:
-            self._ensure_room(size)
+        with self._lock:
+            self._session.ensure_room(size)
             outcomes = self._window.put(topic, number, parts, now=time.monotonic())
             self._worker.wake()
-        future = FrameFuture(outcomes)
-        if on_ack is not None:
-            future.add_done_callback(done_callback(on_ack))
-        return future
-
-    def _ensure_room(self, size: int) -> None:
-        """Start the thread if needed and wait up to `max_block_ms` for room for `size` bytes. Call under the lock."""
-        self._check_open()
-        if not self._started:
-            self._started = True
-            self._worker.start()
-        window = self._window
-        if window.has_room(size) or window.idle:
-            return
-        if self._worker.is_current:
-            raise BufferExhaustedError("the buffer is full, and a callback cannot wait for room")
-        window.seal_all()
-        self._worker.wake()
-        self._await_room(size)
-        self._check_open()
-
-    def _await_room(self, size: int) -> None:
-        """Block until there is room for `size` bytes or the thread has ended. Call under the lock."""
-        if not self._condition.wait_for(lambda: self._has_room_or_ended(size), self._max_block_s):
-            raise self._buffer_exhausted(size)
-
-    def _has_room_or_ended(self, size: int) -> bool:
-        """Whether a wait for room can stop."""
-        return self._window.has_room(size) or self._worker.ended
-
-    def _buffer_exhausted(self, size: int) -> BufferExhaustedError:
-        return BufferExhaustedError(
-            f"no room for {size} bytes within {self._max_block_s * 1000:.0f} ms:"
-            f" {self._window.held_bytes} of {self._limits.buffer_bytes_max} bytes wait for answers"
-        )
-
-    def _check_open(self) -> None:
-        if self._worker.failure is not None:
-            raise self._worker.failure
-        if self._closed or self._worker.ended:
-            raise ClosedError("the producer is closed")
+        return FrameFuture(outcomes)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -312,11 +296,11 @@ class Producer:
             WaitTimeoutError: not within `timeout` seconds; sending continues.
             RuntimeError: called from a callback, where it would deadlock.
         """
-        self._forbid_callback("flush")
-        with self._condition:
-            mark = self._window.flush()
-            self._worker.wake()
-            if not self._condition.wait_for(lambda: self._window.flushed(mark), timeout):
+        session = self._session
+        session.forbid_callback("flush")
+        flushed = session.begin_flush()
+        with session.condition:
+            if not session.condition.wait_for(flushed, timeout):
                 raise WaitTimeoutError(f"not everything was answered within {timeout} s")
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
@@ -328,34 +312,7 @@ class Producer:
             ClosedError: the producer is closed or has failed.
             RuntimeError: called from a callback.
         """
-        self._forbid_callback("partitions_for")
-        answers: list[tuple[Sequence[PartitionInfo] | None, PenstockError | None]] = []
-        limit_s = self._max_block_s if timeout is None else timeout
-
-        def answer(found: Sequence[PartitionInfo] | None, error: PenstockError | None) -> None:
-            answers.append((found, error))
-
-        with self._condition:
-            self._ensure_room(0)
-            self._window.request_partitions(PartitionsRequest(topic, answer))
-            self._worker.wake()
-            if not self._condition.wait_for(lambda: bool(answers), limit_s):
-                raise WaitTimeoutError(f"no answer within {limit_s} s")
-        found, error = answers[0]
-        if error is not None:
-            raise error
-        return [PartitionMetadata(*row) for row in found or ()]
-
-    def ask_partitions(self, topic: str, learn: OnPartitions) -> None:
-        """Like `partitions_for`, without waiting: call `learn` with the answer. A failed request is repeated later."""
-
-        def answer(found: Sequence[PartitionInfo] | None, _: PenstockError | None) -> None:
-            if found is not None:
-                learn([PartitionMetadata(*row) for row in found])
-
-        with self._condition:
-            self._window.request_partitions(PartitionsRequest(topic, answer))
-            self._worker.wake()
+        return self._session.partitions_for(topic, timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send everything buffered, wait at most `timeout` seconds for the answers, and end the session.
@@ -367,23 +324,17 @@ class Producer:
             RuntimeError: called from a callback.
             PenstockError: everything is closed, but closing a serializer, an interceptor or the partitioner raised.
         """
-        self._forbid_callback("close")
-        with self._condition:
-            self._closed = True
-            if self._started:
-                self._worker.close()
-                if not self._condition.wait_for(lambda: self._window.idle or self._worker.ended, timeout):
-                    self._worker.abandon(f"the producer was closed after {timeout} s without an answer")
-        self._join_thread()
+        session = self._session
+        session.forbid_callback("close")
+        session.begin_close()
+        with session.condition:
+            _ = session.condition.wait_for(session.has_ended, timeout)
+        self.finish_close(timeout)
 
-    def _join_thread(self) -> None:
-        """Join the thread, if it was started, and close the plug-ins. The thread must be about to end."""
-        if self._started:
-            self._worker.join(None)
-            _producers.discard(self)
-        failure = None if self._plugins is None else self._plugins.close()
-        if failure is not None:
-            raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
+    def finish_close(self, timeout: float | None) -> None:
+        """The end of `close`, after the wait for answers."""
+        _producers.discard(self)
+        self._session.finish_close(timeout)
 
     @property
     def held_bytes(self) -> int:
@@ -398,32 +349,18 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _forbid_callback(self, name: str) -> None:
-        if self._worker.is_current:
-            raise RuntimeError(f"{name} inside a delivery callback of this producer would deadlock")
-
     # --- fork --------------------------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
         """In the child: leave the parent's session alone and prepare to start a new one."""
-        worker, window, closed = self._worker, self._window, self._closed
+        session, options = self._session, self._options
         _ = self._finalizer.detach()
-        worker.after_fork()
-        if self._client_id is not None:
-            name = f"{self._client_id}.{os.getpid()}"
-            self._client_id = name if valid_client_id(name) else None
+        if options.client_id is not None:
+            name = f"{options.client_id}.{os.getpid()}"
+            self._options = options._replace(client_id=name if valid_client_id(name) else None)
         self._init_process_state()
-        self._closed = closed
-        _fail_after_fork(window)
-
-
-def _fail_after_fork(window: Window) -> None:
-    """Fail the parent's futures in the child, where no answer arrives. Does not touch other threads' locks."""
-    error = OutcomeUnknownError("the record is the parent process's")
-    for outcome in window.outcomes():
-        outcome.condition = threading.Condition(threading.Lock())
-        if not outcome.done:
-            outcome.error = error
+        self._session.closed = session.closed
+        session.fail_after_fork()
 
 
 def _after_fork_in_child() -> None:

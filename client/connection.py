@@ -1,10 +1,11 @@
-"""The client's end of the Unix socket: connects, writes gathered pieces, reads whole messages."""
+"""The client's end of the Unix socket: connects, writes gathered pieces, reads whole messages; the session's states."""
 
 import os
 import socket
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 from typing import Final
 
 from ..wire.frames import LENGTH
@@ -17,6 +18,28 @@ SEND_BUFFER_BYTES: Final = 1 << 20
 _CONNECT_WAIT_S: Final = 1
 _TIMEVAL: Final = struct.Struct("@ll")
 _PIECES_MAX: Final = 512
+
+
+class SessionState(Enum):
+    """State of the session with the daemon."""
+
+    DISCONNECTED = auto()
+    """No connection; the next attempt is scheduled."""
+    HANDSHAKE = auto()
+    """HELLO is sent; waiting for WELCOME."""
+    OPEN = auto()
+    CLOSING = auto()
+    """BYE is sent."""
+    ENDED = auto()
+
+
+TRANSITIONS: Final[dict[SessionState, frozenset[SessionState]]] = {
+    SessionState.DISCONNECTED: frozenset({SessionState.HANDSHAKE, SessionState.ENDED}),
+    SessionState.HANDSHAKE: frozenset({SessionState.OPEN, SessionState.DISCONNECTED, SessionState.ENDED}),
+    SessionState.OPEN: frozenset({SessionState.CLOSING, SessionState.DISCONNECTED, SessionState.ENDED}),
+    SessionState.CLOSING: frozenset({SessionState.ENDED}),
+    SessionState.ENDED: frozenset(),
+}
 
 
 class ConnectionLostError(Exception):

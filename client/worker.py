@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
+from functools import partial
 from typing import Final, NamedTuple
 
 from ..api.errors import PenstockError, SessionError
@@ -22,7 +22,7 @@ from ..api.futures import error_for_refused
 from ..wire import frames
 from ..wire.errors import FrameError
 from ..wire.frames import Code, Detail, Type
-from .connection import Connection, ConnectionLostError
+from .connection import TRANSITIONS, Connection, ConnectionLostError, SessionState
 from .core.window import ClientIdInUseError, SettledFrame, Window
 
 log: Final = logging.getLogger("penstock.client")
@@ -39,28 +39,6 @@ _IDLE_S: Final = 3600.0
 
 TRANSIENT_CODES: Final = frozenset({Code.TOO_SLOW, Code.ANSWERS_UNREAD, Code.LIMIT, Code.BUSY, Code.DRAINING})
 """Reasons for which the daemon ends a session, but a reconnect may succeed."""
-
-
-class SessionState(Enum):
-    """State of the session with the daemon."""
-
-    DISCONNECTED = auto()
-    """No connection; the next attempt is scheduled."""
-    HANDSHAKE = auto()
-    """HELLO is sent; waiting for WELCOME."""
-    OPEN = auto()
-    CLOSING = auto()
-    """BYE is sent."""
-    ENDED = auto()
-
-
-TRANSITIONS: Final[dict[SessionState, frozenset[SessionState]]] = {
-    SessionState.DISCONNECTED: frozenset({SessionState.HANDSHAKE, SessionState.ENDED}),
-    SessionState.HANDSHAKE: frozenset({SessionState.OPEN, SessionState.DISCONNECTED, SessionState.ENDED}),
-    SessionState.OPEN: frozenset({SessionState.CLOSING, SessionState.DISCONNECTED, SessionState.ENDED}),
-    SessionState.CLOSING: frozenset({SessionState.ENDED}),
-    SessionState.ENDED: frozenset(),
-}
 
 
 class SessionOptions(NamedTuple):
@@ -84,7 +62,7 @@ class SessionThread:
         window: Window,
         shared: threading.Condition,
         on_error: Callable[[PenstockError], None] | None,
-        at_end: Callable[[], object] | None = None,
+        at_end: Callable[[], object],
     ) -> None:
         self.failure: PenstockError | None = None
         """Set by `_fail`; later calls of the producer raise it."""
@@ -147,8 +125,8 @@ class SessionThread:
         self._closing = True
         os.eventfd_write(self._wake_fd, 1)
 
-    def join(self, timeout_s: float | None) -> None:
-        self._thread.join(timeout_s)
+    def join(self) -> None:
+        self._thread.join()
 
     def after_fork(self) -> None:
         """In a forked child: close the parent's descriptors. The child has no session thread."""
@@ -166,8 +144,7 @@ class SessionThread:
             if self._state is not SessionState.ENDED:
                 self._fail("the producer's thread has died", None)
             self._disconnect()
-            if self._on_end is not None:
-                _ = self._on_end()
+            _ = self._on_end()
             with self._condition:
                 self.ended = True
                 self._polling = False
@@ -285,6 +262,9 @@ class SessionThread:
             if self._connection is connection:
                 self._connection_lost(str(error), time.monotonic())
             return
+        self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
         self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
 
     def _read(self) -> None:
@@ -292,12 +272,10 @@ class SessionThread:
         if connection is None:
             return
         if connection.unwritten:
-            try:
+            # If it fails, the read below finds the reason.
+            with contextlib.suppress(ConnectionLostError):
                 connection.write()
-            except ConnectionLostError:
-                pass  # the read below finds the reason
-            else:
-                self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
+                self._watch(connection)
         try:
             for body in connection.read():
                 self._apply(frames.decode_daemon(body))
@@ -336,8 +314,8 @@ class SessionThread:
         if code in TRANSIENT_CODES:
             log.warning("session_ended code=%s text=%s", code, text)
             self._connection_lost(text, time.monotonic())
-            return
-        self._fail(f"{code}: {text}", SessionError(code, text))
+        else:
+            self._fail(f"{code}: {text}", SessionError(code, text))
 
     def _check_deadline(self, now: float) -> None:
         self._finish_closing(now)
@@ -404,8 +382,7 @@ class SessionThread:
 
     def _report(self, error: PenstockError) -> None:
         if self._on_error is not None:
-            on_error = self._on_error
-            self._call(lambda: on_error(error))
+            self._call(partial(self._on_error, error))
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

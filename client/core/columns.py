@@ -159,6 +159,21 @@ def pack_head(rest: bytes, seq: int, level: int) -> bytes:
     return _HEAD.pack(HEAD_BYTES + len(rest), _ARRAY_OF_NINE, Type.SEND, _UINT64, seq, level)
 
 
+def record_count(columns: Sequence[Any]) -> int:
+    """Number of records in whole columns: the length of the values column, which is third.
+
+    Raises:
+        ValueError: another column has another length, or there are no records.
+    """
+    count = len(columns[2])
+    if count == 0:
+        raise ValueError("there is no record")
+    for name, column in zip(("partitions", "keys", "values", "headers", "timestamps"), columns, strict=True):
+        if isinstance(column, list | tuple) and len(column) != count:
+            raise ValueError(f"{name} has {len(column)} items for {count} values")
+    return count
+
+
 def cut(columns: Sequence[Any], start: int, end: int) -> list[Any]:
     """Return the columns of records `start` … `end - 1`; a single value for all records stays single."""
     return [column[start:end] if isinstance(column, list | tuple) else column for column in columns]

@@ -10,7 +10,7 @@ are kept, and go to the next daemon under new sequences.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...api.errors import ClosedError, OutcomeUnknownError, PenstockError, RefusedError, RefusedRange
 from ...api.futures import Answer, Condition, FrameOutcome
@@ -393,18 +393,3 @@ def _answer_of(ack: frames.Ack) -> tuple[Answer | None, PenstockError | None]:
     runs = [OffsetRun(*run) for run in ack.runs or ()]
     refused = [RefusedRange(*one) for one in ack.refused or ()]
     return Answer(level, runs, ack.partitions, refused, bool(ack.flags & frames.FLAG_SINGLE_REPLICA)), None
-
-
-def record_count(columns: Sequence[Any]) -> int:
-    """Number of records in whole columns: the length of the values column, which is third.
-
-    Raises:
-        ValueError: another column has another length, or there are no records.
-    """
-    count = len(columns[2])
-    if count == 0:
-        raise ValueError("there is no record")
-    for name, column in zip(("partitions", "keys", "values", "headers", "timestamps"), columns, strict=True):
-        if isinstance(column, list | tuple) and len(column) != count:
-            raise ValueError(f"{name} has {len(column)} items for {count} values")
-    return count

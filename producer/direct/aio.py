@@ -12,22 +12,21 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from ...api.bridging import Bridge, LoopBinding, settle
+from ...api.bridging import BatchFutures, LoopBinding, settle
 from ...api.errors import BufferExhaustedError, PenstockError, WaitTimeoutError
-from ...api.futures import Future
+from ...api.futures import poll
 from ...api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ...api.metrics import MetricName
 from ...api.partitioning import Partitioner
-from ...api.plugins import PluginOptions, Plugins
+from ...api.plugins import RecordColumns
 from ...api.records import Headers, Record, reusable_headers
 from ..kernel.chunks import AccumulatorTopic
 from ..kernel.futures import DirectRecordFuture
 from ..telemetry.sensors import MetricValue
-from .aio_bridge import DirectCompletion, MemoryWait, NonBlockingProducer, SendManyCompletion
+from .aio_bridge import MemoryWait, NonBlockingProducer, Reservation
 from .batch_future import ColumnsFuture
-from .callbacks import log_plugin_failure
-from .nonblocking import Reservation, WouldBlockError
-from .plugins import DirectPluginPipeline, GivenHeaders, SendManyArguments
+from .nonblocking import WouldBlockError
+from .plugins import DirectPluginPipeline, GivenHeaders, as_columns_future, checked_columns, highest_partition
 from .record_accumulator import MEMORY_RECHECK_S
 from .transactions_api import ConsumerGroup, Offsets
 
@@ -59,7 +58,7 @@ class AsyncDirectProducer:
         interceptors: Sequence[object] = (),
         **settings: object,
     ) -> None:
-        self._link: Final = LoopBinding[DirectCompletion](_deliver)
+        self._link: Final = LoopBinding[DirectRecordFuture](poll, _post_if_done)
         self._reservation: Final = Reservation()
         self._inner: Final = NonBlockingProducer(
             config,
@@ -71,7 +70,6 @@ class AsyncDirectProducer:
             interceptors=interceptors,
             **settings,
         )
-        self._no_plugins: Final = Plugins(PluginOptions(), {}, log_plugin_failure)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -102,32 +100,33 @@ class AsyncDirectProducer:
                 topic, plain, _unchecked(key), headers, partition, timestamp_ms, None, None, turn
             )
             if taken.was_appended:
-                inner.chunk_waiters.follow(bridge, taken, future)
+                self._link.follow(bridge, taken.chunk, taken, future)
                 return future
             error = taken.exception(0)
             if not isinstance(error, WouldBlockError):
                 settle(future, None, error)
                 return future
-        steps, began = self._pipeline(), inner.front.environment.now()
-        record = steps.intercept(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
+        began = inner.front.environment.now()
+        record = inner.plugins.intercept(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
         try:
             async with self._link.send_locks.hold(record.topic):
-                taken = await self._send(steps, record, began, turn)
+                taken = await self._send(record, began, turn)
         except BaseException as error:
-            steps.notify_send_error(record, error)
+            inner.plugins.notify_send_error([record], error)
             raise
         if taken.was_appended:
-            inner.chunk_waiters.follow(bridge, taken, future)
+            self._link.follow(bridge, taken.chunk, taken, future)
         else:
             settle(future, None, taken.exception(0))
         return future
 
-    async def _send(self, steps: DirectPluginPipeline, record: Record, began: float, turn: int) -> DirectRecordFuture:
+    async def _send(self, record: Record, began: float, turn: int) -> DirectRecordFuture:
         """Append or fail the next record of the queue. `began`: when `send` was called, so that waiting for earlier calls
         counts towards `max.block.ms`."""
-        front, told = self._inner.front, steps.ack_callback(record, None)
+        front, steps = self._inner.front, self._pipeline()
+        told = steps.ack_callback(record, None)
         missing = await self._wait_for_metadata(record.topic, record.partition, record.timestamp_ms, began)
-        serialized = record if missing is not None else steps.serialize(record)
+        serialized = record if missing is not None else self._inner.plugins.serialize(record)
         with MemoryWait(front, self._reservation, began) as memory:
             while missing is None:
                 taken = memory.attempt(partial(steps.append, serialized, told, began, turn))
@@ -159,41 +158,33 @@ class AsyncDirectProducer:
             TypeError, ValueError, ClosedError: as `DirectProducer.send_many`.
         """
         turn = self._inner.front.appender.transaction_epoch
-        bridge, steps, began = self._link.bridge(), self._pipeline(), self._inner.front.environment.now()
-        columns = SendManyArguments(topic, values, keys, headers, partitions, timestamps_ms)
-        records = steps.intercept_many(columns)
+        plugins, began = self._inner.plugins, self._inner.front.environment.now()
+        _ = self._link.bridge()
+        columns = checked_columns(topic, values, keys, headers, partitions, timestamps_ms)
+        records = plugins.intercept_many(columns)
         taken: list[ColumnsFuture] = []
         try:
-            if records is not None:
-                columns.replace_records(records)
+            highest = highest_partition(columns)
             async with self._link.send_locks.hold(topic):
-                await self._send_many(steps, columns, taken, began, turn)
+                await self._send_many(columns, highest, taken, began, turn)
         except BaseException as error:
             count = len(taken[0]) if taken else 0
-            for record in (records or ())[count:]:
-                steps.notify_send_error(record, error)
+            plugins.notify_send_error((records or ())[count:], error)
             if count and isinstance(error, asyncio.CancelledError):
-                future = self._loop_future(
-                    bridge, steps.attach_callbacks(taken[0], (records or ())[:count] or None, None)
-                )
-                error.__dict__.update(taken=count, future=future)
+                plugins.follow(taken[0], (records or ())[:count] or None)
+                error.__dict__.update(taken=count, future=self._link.future_of(taken[0]))
             raise
-        return self._loop_future(bridge, steps.attach_callbacks(taken[0], records, None))
+        plugins.follow(taken[0], records)
+        return self._link.future_of(taken[0])
 
     async def _send_many(
-        self,
-        steps: DirectPluginPipeline,
-        columns: SendManyArguments,
-        taken: list[ColumnsFuture],
-        began: float,
-        turn: int,
+        self, columns: RecordColumns, highest: int | None, taken: list[ColumnsFuture], began: float, turn: int
     ) -> None:
         """Append the next columns of the queue. `taken` always holds one future, of all records accepted so far."""
-        front, topic = self._inner.front, columns.topic
-        highest = max((one for one in columns.partitions or () if one is not None), default=None)
+        front, steps, topic = self._inner.front, self._pipeline(), columns.topic
         missing = await self._wait_for_metadata(topic, highest, None, began)
         if missing is None:
-            steps.serialize_many(columns)
+            self._inner.plugins.serialize_many(columns)
         rest = columns
         with MemoryWait(front, self._reservation, began) as memory:
             while missing is None:
@@ -204,24 +195,13 @@ class AsyncDirectProducer:
                         raise
                     missing = error
                     break
-                more = _as_columns_future(more)
                 taken[:] = [taken[0].concatenated(more) if taken else more]
                 if more.would_block_error is None:
                     return
                 rest = rest.without_first(len(more))
                 missing = await self._wait(memory, more.would_block_error, topic, highest, began)
-        failed = _as_columns_future(front.completion.columns_future(topic, [], None, rest.count, missing, None))
+        failed = as_columns_future(front.completion.columns_future(topic, [], None, len(rest), missing, None))
         taken[:] = [taken[0].concatenated(failed) if taken else failed]
-
-    def _loop_future(
-        self, bridge: Bridge[DirectCompletion], columns: Future[FrameMetadata]
-    ) -> asyncio.Future[FrameMetadata]:
-        """The loop's future of the records that `send_many` accepted."""
-        future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
-        self._link.track(future)
-        ending = SendManyCompletion(columns, future)
-        columns.add_done_callback(lambda _: bridge.post(ending))
-        return future
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -235,7 +215,7 @@ class AsyncDirectProducer:
             return missing
         with front.metadata.waiting(topic, partition, limit_s, began) as wait:
             left_s = max(0.0, wait.deadline - front.environment.now())
-            _ = await self._link.waiters().wait_for(lambda: wait.outcome is not None, left_s)
+            _ = await self._link.wait_for(front.condition, lambda: wait.outcome is not None, left_s)
         found = front.metadata.result(wait, began)
         return None if isinstance(found, AccumulatorTopic) else found
 
@@ -246,16 +226,16 @@ class AsyncDirectProducer:
         to try again, or the error."""
         if wanted.size is None:
             return await self._wait_for_metadata(topic, partition, None, began)
+        front = self._inner.front
         try:
             ready = memory.reserve(wanted.size, wanted.node, self._link.notify_all)
-            _ = await self._link.waiters().wait_for(ready, min(MEMORY_RECHECK_S, memory.remaining_s))
+            _ = await self._link.wait_for(front.condition, ready, min(MEMORY_RECHECK_S, memory.remaining_s))
         except BufferExhaustedError as error:
             return error
         return None
 
     def _pipeline(self) -> DirectPluginPipeline:
-        inner = self._inner
-        return DirectPluginPipeline(inner.front, inner.plugins or self._no_plugins)
+        return DirectPluginPipeline(self._inner.front, self._inner.plugins)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything buffered and wait until each record sent before has succeeded or failed, and its future is
@@ -264,17 +244,13 @@ class AsyncDirectProducer:
         Raises:
             WaitTimeoutError: `timeout` seconds have passed; the records are still being sent.
         """
-        waiters, front = self._link.waiters(), self._inner.front
+        bridge, front = self._link.bridge(), self._inner.front
         with front.running_flush() as mark:
-
-            def flushed() -> bool:
-                with front.condition:
-                    return front.completion.has_settled(mark)
-
-            if not await waiters.wait_for(flushed, timeout):
+            flushed = partial(front.completion.has_settled, mark)
+            if not await self._link.wait_for(front.condition, flushed, timeout):
                 raise WaitTimeoutError(f"not everything was settled within {timeout} s")
             # The completions may still be queued for the loop.
-            self._link.bridge().drain()
+            bridge.drain()
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
@@ -302,21 +278,20 @@ class AsyncDirectProducer:
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
-        waiters, inner = self._link.waiters(), self._inner
+        _ = self._link.bridge()
+        inner = self._inner
         front = inner.front
         if not front.stop():
             return
         if front.metadata.started:
             inner.thread.close(timeout)
             try:
-                _ = await waiters.wait_for(lambda: front.sender_has_ended, timeout)
+                _ = await self._link.wait_for(front.condition, lambda: front.sender_has_ended, timeout)
             finally:
                 inner.thread.close(0)
                 # Not on the loop's thread: callbacks that are yet to run may wait for the loop.
                 _ = await asyncio.to_thread(inner.thread.join)
-        failure = None if inner.plugins is None else inner.plugins.close()
-        if failure is not None:
-            raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
+        inner.plugins.close_or_raise()
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -371,14 +346,11 @@ class AsyncDirectProducer:
         await self.close()
 
 
-def _deliver(ending: DirectCompletion) -> None:
-    ending.deliver()
+def _post_if_done(batch: BatchFutures[DirectRecordFuture], first: DirectRecordFuture) -> None:
+    # The record may have completed before the batch was registered.
+    if first.done():
+        batch.post()
 
 
 def _unchecked(given: object) -> Any:  # noqa: ANN401  (checked when the record is appended)
     return given
-
-
-def _as_columns_future(future: object) -> ColumnsFuture:
-    assert isinstance(future, ColumnsFuture), "the front makes no other futures of columns"
-    return future

@@ -18,8 +18,9 @@ from ...api.errors import (
     TransactionStateError,
     WaitTimeoutError,
 )
-from ...api.futures import Future
-from ...api.metadata import FrameMetadata, RecordMetadata
+from ...api.futures import Future, result_of
+from ...api.metadata import FrameMetadata
+from ...api.plugins import FrameCallback, RecordCallback
 from ..accumulator.buffer_pool import BufferPool
 from ..accumulator.chunk_store import ChunkStore
 from ..delivery.outcomes import Delivered, DeliveryOutcome, Failed, Released
@@ -27,7 +28,7 @@ from ..kernel.chunks import AccumulatorPartition, Chunk, ChunkSpan
 from ..kernel.futures import DirectRecordFuture, failed_future, run_callbacks
 from ..telemetry.metrics import ProducerMetrics
 from .batch_future import ColumnsFuture
-from .callbacks import result_of, run_callback, run_callback_on_sender
+from .callbacks import run_callback, run_callback_on_sender
 from .environment import Environment, SenderPort
 from .errors import error_of
 from .nonblocking import WouldBlockError
@@ -41,8 +42,6 @@ WAIT_MAX_S: Final = 3600.0
 TRANSACTION_OVER: Final = "transaction_over"
 """Error code for the remaining records of a `send_many` whose transaction ended before they were appended."""
 _ALL: Final = 1 << 62
-RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
-FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
 
 
 class Completion:

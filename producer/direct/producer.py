@@ -10,18 +10,18 @@ from types import TracebackType
 from typing import Final, Literal, Self
 from uuid import UUID
 
-from ...api.errors import PenstockError, WaitTimeoutError
+from ...api.errors import WaitTimeoutError
 from ...api.metadata import PartitionMetadata
 from ...api.metrics import MetricName
 from ...api.partitioning import Partitioner
-from ...api.plugins import PluginOptions, Plugins
+from ...api.plugins import Plugins
 from ...config.direct import DirectSettings, direct_settings
 from ...runtime.clock import monotonic
 from ..accumulator.partitioners import RoundRobinPartitioner
 from ..kernel.append import SendMethods
 from ..network.tls import require_good_files
 from ..telemetry.sensors import MetricValue
-from .callbacks import log_plugin_failure
+from .callbacks import log
 from .environment import Environment, SenderPort, system_environment
 from .front import Front
 from .plugins import DirectPluginPipeline
@@ -80,15 +80,18 @@ class DirectProducer(TransactionsApi, SendMethods):
         require_good_files(self._settings)
         self._partitioner: Final = partitioner
         custom = None if isinstance(partitioner, str) else partitioner
-        given = PluginOptions(key_serializer, value_serializer, interceptors, custom)
-        self._plugins: Final = (
-            Plugins(given, self._settings.model_dump(by_alias=True), log_plugin_failure) if given.has_any else None
+        self._plugins: Final = Plugins(
+            self._settings.model_dump(by_alias=True),
+            lambda plugin, call: log.exception("plugin_failed plugin=%s call=%s", plugin, call),
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+            partitioner=custom,
         )
         try:
             self._init_process_state()
         except BaseException:
-            if self._plugins is not None:
-                _ = self._plugins.close()
+            _ = self._plugins.close()
             raise
         _producers.add(self)
 
@@ -97,10 +100,9 @@ class DirectProducer(TransactionsApi, SendMethods):
         self._front, self._thread = self._make_front_and_sender(system_environment())
         self._appender = self._front.appender
         self._front.connect_sender(self._thread)
-        if self._plugins is not None:
-            self._front.plugins = self._plugins
-            if self._plugins.handles_records:
-                self.plugin_pipeline = DirectPluginPipeline(self._front, self._plugins)
+        self._front.plugins = self._plugins
+        if self._plugins.handles_records:
+            self.plugin_pipeline = DirectPluginPipeline(self._front, self._plugins)
         self._prepare_transactions()
         # When garbage-collected, the producer shuts down after its outstanding records have completed.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
@@ -156,9 +158,7 @@ class DirectProducer(TransactionsApi, SendMethods):
             return
         if self._front.metadata.started:
             self._join_sender(timeout)
-        failure = None if self._plugins is None else self._plugins.close()
-        if failure is not None:
-            raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
+        self._plugins.close_or_raise()
 
     def _join_sender(self, timeout: float | None) -> None:
         """End the sender thread, and wait for it."""

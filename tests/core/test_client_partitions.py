@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 from penstock.api.metadata import PartitionMetadata
 from penstock.api.partitioning import choose_partition
-from penstock.client.core.partitions import PartitionCache
-from penstock.client.partitions import OnPartitions, PartitionSelector
+from penstock.client.partitions import OnPartitions, PartitionCache, PartitionSelector
 
 TWO = (PartitionMetadata(0, 1, [1], [1]), PartitionMetadata(1, 2, [2], [2]))
 

@@ -189,9 +189,9 @@ def test_partitions_can_be_asked_for_without_waiting_and_a_refusal_is_no_news(da
         told.append(partitions)
         heard.set()
 
-    producer.ask_partitions("orders", learn)
+    producer._session.ask_partitions("orders", learn)
     peer.say(frames.refused(asked(peer, "orders"), Code.NO_METADATA, "not now"))
-    producer.ask_partitions("orders", learn)
+    producer._session.ask_partitions("orders", learn)
     peer.say(frames.done(asked(peer, "orders"), ROWS))
     assert heard.wait(WAIT_S)
     assert told == [[PartitionMetadata(*row) for row in ROWS]]
