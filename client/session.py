@@ -112,9 +112,13 @@ class ClientSession:
         Raises:
             ClosedError: the producer is closed or has failed.
         """
+
+        def answered(found: Sequence[PartitionInfo] | None, error: PenstockError | None) -> None:
+            answer((found, error))
+
         with self.condition:
             self.ensure_room(0)
-            self.window.request_partitions(PartitionsRequest(topic, lambda found, error: answer((found, error))))
+            self.window.request_partitions(PartitionsRequest(topic, answered))
             self.worker.wake()
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
