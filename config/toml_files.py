@@ -43,7 +43,7 @@ def read_merged(files: Iterable[Path]) -> Table:
 
 def _read(file: Path, problems: list[str]) -> Table:
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         problems.append(f"{file}: there is no such file. Give the settings file with --config.")
     except OSError as error:

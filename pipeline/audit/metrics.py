@@ -20,7 +20,7 @@ OTHERS: Final = "(others)"
 
 _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("accepted", "accepted", "Records that daemons accepted in the audited hours."),
-    ("holes", "holes", "Accepted records that will never be sent: parked, expired, aborted, or damaged in the spool."),
+    ("holes", "holes", "Accepted records that will never be sent: dead-lettered, aborted, or damaged in the spool."),
     ("expected", "expected", "Records that must be in the tables: accepted minus holes."),
     ("arrived", "distinct", "Expected records that are in the tables."),
     ("lost", "lost", "Records that are lost. Alert when above zero; the report lists them."),

@@ -115,7 +115,7 @@ def _topic(settings: PipelineSettings, name: str, topic: PipelineTopicSettings) 
     schema = topic.schema_
     if topic.schema_file is not None:
         try:
-            schema = topic.schema_file.read_text()
+            schema = topic.schema_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError([f"schema_file: {error}"]) from error
     chosen = choose(topic.format, schema, writer=settings.writer)

@@ -151,7 +151,7 @@ class HoleRange:
     first: int
     end: int
     reason: str
-    """`parked`, `expired`, `aborted` or `quarantined`."""
+    """One of `wire.audit_records.HOLE_REASONS`; today's daemons have no `expired`."""
 
     @property
     def count(self) -> int:

@@ -271,7 +271,7 @@ def _holes(data: ReportData, most: int) -> ReportTable:
     return ReportTable(
         "holes",
         "Holes",
-        "Ids that the daemon gave out and will never send: their records were parked, have expired, were aborted, or lay in a damaged "
+        "Ids that the daemon gave out and will never send: their records were dead-lettered or aborted, or lay in a damaged "
         "part of the spool. Nobody waits for them.",
         columns,
         rows,
@@ -310,7 +310,7 @@ def _recovered_and_foreign(data: ReportData, most: int) -> ReportTable:
     return ReportTable(
         "odd",
         "Recovered and foreign",
-        "Recovered: the daemon had to call it expired, and it had been written after all. Foreign: rows without an id, from other producers. "
+        "Recovered: ids in a hole that landed after all. Foreign: rows without an id, from other producers. "
         "Both are counted and not judged.",
         columns,
         rows,

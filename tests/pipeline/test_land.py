@@ -1,6 +1,9 @@
 """`land` at rest: where each record goes, several topics, deduplication, an orderly end."""
 
 import json
+import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +30,14 @@ from tests.pipeline.test_id_header import GOOD, NOON, SOURCE
 
 DDL: Final = "id long, name string"
 SIZE_MAX: Final = 60
+READ_SCHEMA: Final = """
+import sys
+from pathlib import Path
+from penstock.config.pipeline import load_pipeline
+from penstock.pipeline.land.topic import topics_of
+assert not sys.flags.utf8_mode
+print(ascii(topics_of(load_pipeline(Path(sys.argv[1])))[0].rules.schema))
+"""
 
 
 def settings_of(folder: Path | str, topics: dict[str, Any], **land: Any) -> PipelineSettings:
@@ -198,3 +209,17 @@ def test_settings_that_cannot_be_landed_are_all_told_before_anything_starts(
         "topics 'a.b' and 'a-b' would both be landed in the table bronze_a_b; land one of them apart, with tables of its own",
     ]
     assert not (tmp_path / "tables").exists()
+
+
+def test_a_schema_file_is_read_as_utf8_in_the_c_locale(tmp_path: Path) -> None:
+    schema = '{"doc":"Zähler","fields":[{"name":"id","type":"long"}],"name":"r","type":"record"}'
+    _ = (tmp_path / "r.avsc").write_text(schema, encoding="utf-8")
+    _ = (tmp_path / "pipeline.toml").write_text(
+        f'tables = "{tmp_path}/t"\ncheckpoints = "{tmp_path}/c"\nkafka.bootstrap.servers = "127.0.0.1:1"\n'
+        f'topics.a = {{ format = "avro", schema_file = "{tmp_path}/r.avsc" }}\n'
+    )
+    command = [sys.executable, "-c", READ_SCHEMA, str(tmp_path / "pipeline.toml")]
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert r"Z\\u00e4hler" in done.stdout
