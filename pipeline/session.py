@@ -75,8 +75,8 @@ def start(settings: PipelineSettings, app_name: str, *, master: str | None = "lo
 @contextlib.contextmanager
 def _relative_interpreter_folder(python: str) -> Generator[None]:
     """Inside the block, work in a folder where the relative path `python` leads to this interpreter. Executors unpack
-    their Python into their working folder, so its path is relative, and the driver's JVM plans data sources with the
-    same path."""
+    their Python into their working folder, so its path is relative, and the driver's JVM looks up Python data
+    sources with the same path."""
     path = Path(python)
     if path.is_absolute() or len(path.parts) == 1 or path.exists():
         yield

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from ..land.parse_rules import ErrorClass
 
@@ -36,6 +36,20 @@ class Format(Protocol):
         ...
 
 
+class RawFormat:
+    """No parsing: `value` is the record's bytes."""
+
+    schema_text = ""
+
+    @property
+    def value_type(self) -> DataType:
+        return BinaryType()
+
+    def parse(self, frame: DataFrame) -> DataFrame:
+        none = F.lit(None).cast(StringType())
+        return frame.withColumns({"value": F.col(READABLE), "error_class": none, "error": none})
+
+
 def error_columns(cases: list[tuple[Column, ErrorClass, str]]) -> list[Column]:
     """Return the columns `error_class` and `error` from the first case that holds; null if none does."""
     classes: Column | None = None
@@ -47,24 +61,6 @@ def error_columns(cases: list[tuple[Column, ErrorClass, str]]) -> list[Column]:
     assert classes is not None
     assert errors is not None
     return [classes.alias("error_class"), errors.alias("error")]
-
-
-def as_nullable(kind: DataType) -> DataType:
-    """Return the type with everything nullable, as in tables. Non-null fields are checked when a record is read."""
-    match kind:
-        case StructType():
-            return as_nullable_struct(kind)
-        case ArrayType():
-            return ArrayType(as_nullable(kind.elementType))
-        case MapType():
-            return MapType(as_nullable(kind.keyType), as_nullable(kind.valueType))
-        case _:
-            return kind
-
-
-def as_nullable_struct(schema: StructType) -> StructType:
-    """Like `as_nullable`, for a struct."""
-    return StructType([StructField(field.name, as_nullable(field.dataType)) for field in schema.fields])
 
 
 def required_fields(schema: StructType, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -5,28 +5,12 @@ import datetime as dt
 import decimal
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, DecimalType, StructType, TimestampNTZType
+
+from ..tables.types import PLAIN, arrow_type
 
 Objects = Sequence[Any]
 _INTEGER: Final = frozenset({int})
@@ -57,40 +41,12 @@ class MisfitError(ValueError):
     """An object that does not fit its field."""
 
 
-_SCALARS: Final[dict[type[DataType], pa.DataType]] = {
-    BinaryType: pa.binary(),
-    BooleanType: pa.bool_(),
-    ByteType: pa.int8(),
-    DateType: pa.date32(),
-    DoubleType: pa.float64(),
-    FloatType: pa.float32(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    ShortType: pa.int16(),
-    StringType: pa.string(),
-    TimestampNTZType: pa.timestamp("us"),
-    TimestampType: pa.timestamp("us", tz="UTC"),
-}
+_SCALARS: Final[dict[type[DataType], pa.DataType]] = {**PLAIN, TimestampNTZType: pa.timestamp("us")}
 
 
 def arrow_struct(schema: StructType) -> pa.StructType:
-    """Return the Arrow struct of these columns. Raise KeyError for a type that Python objects cannot be converted
-    to."""
-    return pa.struct([pa.field(field.name, _arrow_type(field.dataType)) for field in schema.fields])
-
-
-def _arrow_type(kind: DataType) -> pa.DataType:
-    match kind:
-        case StructType():
-            return arrow_struct(kind)
-        case ArrayType():
-            return pa.list_(_arrow_type(kind.elementType))
-        case MapType():
-            return pa.map_(_arrow_type(kind.keyType), _arrow_type(kind.valueType))
-        case DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-        case _:
-            return _SCALARS[type(kind)]
+    """Return the Arrow struct of these columns."""
+    return cast(pa.StructType, arrow_type(schema, "value", _SCALARS))
 
 
 def is_column_type(kind: DataType) -> bool:

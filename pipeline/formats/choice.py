@@ -4,9 +4,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from ...config.errors import ConfigError
-from . import Format
+from . import Format, RawFormat
 from .arrow_rows import is_column_type
-from .plain import RawFormat
 from .text import JsonFormat, VariantFormat
 
 

@@ -16,7 +16,8 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from ...config.errors import ConfigError
 from ..land.parse_rules import ErrorClass
-from . import ERROR_BYTES_MAX, READABLE, as_nullable, error_columns, null_field_cases
+from ..tables.types import as_nullable
+from . import ERROR_BYTES_MAX, READABLE, error_columns, null_field_cases
 from .arrow_rows import arrow_struct, columns
 from .avro_types import AvroSchemaError, readable_schema, spark_type
 

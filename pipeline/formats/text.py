@@ -7,7 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, StructField, StructType, VariantType
 
 from ..land.parse_rules import ErrorClass
-from . import READABLE, as_nullable_struct, error_columns, null_field_cases
+from ..tables.types import as_nullable_columns
+from . import READABLE, error_columns, null_field_cases
 
 _CORRUPT: Final = "_penstock_corrupt"
 _TEXT: Final = "_text"
@@ -42,7 +43,7 @@ class JsonFormat:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
-        self.value_type: StructType = as_nullable_struct(schema)
+        self.value_type: StructType = as_nullable_columns(schema)
         self.schema_text: str = schema.json()
 
     def parse(self, frame: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,6 +26,14 @@ COMMIT_TIMEOUT_S: Final = 120.0
 """How long a commit is retried while other writers win the race."""
 PAUSE_S: Final = (0.005, 0.25)
 """Shortest and longest pause between two attempts; random each time, so that two writers do not stay in step."""
+VACUUM_HOURS_MIN: Final = 24.0
+UPSERTS_MAX: Final = 50
+"""How often an upsert or an overwrite is tried while the table changes."""
+PROPERTIES: Final = {
+    # Readers work from lists of files, which support neither feature.
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+}
 HISTORY: Final = (32, 1024, None)
 """Numbers of commits searched for one of ours: first the newest, as the most likely ones; all of them as a last
 resort."""
@@ -59,23 +67,38 @@ class CommitSpec(NamedTuple):
     """Number of rows the files must have; otherwise nothing is committed."""
     metadata: dict[str, str] | None = None
 
-    def encode(self) -> str:
-        return json.dumps(self._asdict(), sort_keys=True)
-
-    @classmethod
-    def decode(cls, encoded: str) -> "CommitSpec":
-        return cls(**json.loads(encoded))
-
-    def notes(self) -> str:
-        """The commit's `userMetadata`."""
-        return commit_notes(self.id, self.app, self.version, self.metadata or {})
-
 
 def commit_notes(commit: str, app: str | None, version: int | None, metadata: Mapping[str, str]) -> str:
     """The JSON that every commit of ours carries, from either engine."""
     return json.dumps(
         {"v": 1, "id": commit, "app": app, "version": version, "metadata": dict(metadata)}, sort_keys=True
     )
+
+
+class TransactionLog(Protocol):
+    """What both engines know of a table's transactions."""
+
+    def transaction_version(self, app: str) -> int | None:
+        """Version of the application's last transaction."""
+        ...
+
+
+def is_committed(log: TransactionLog, app: str | None, version: int | None) -> bool:
+    """Whether the table has this transaction, or a later one of the application."""
+    if app is None or version is None:
+        if app is not None or version is not None:
+            raise ValueError("app and version belong together")
+        return False
+    there = log.transaction_version(app)
+    return there is not None and there >= version
+
+
+def check_vacuum_age(hours: float) -> None:
+    """Raise TableError when vacuum could delete the files of an active writer, which are in no commit yet."""
+    if hours < VACUUM_HOURS_MIN:
+        raise TableError(
+            f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
+        )
 
 
 def read_notes(written: object) -> dict[str, Any]:
@@ -181,12 +204,11 @@ def commit(order: CommitSpec, files: Sequence[AddedFile], *, seen: "DeltaTable |
     deadline = time.monotonic() + COMMIT_TIMEOUT_S
     while True:
         table, seen = seen or open_table(order.table), None
-        if order.app is not None and order.version is not None:
-            there = table.transaction_version(order.app)
-            if there is not None and there >= order.version:
-                raise TableConflictError(
-                    f"{order.table}: version {there} of {order.app!r} was committed meanwhile; {order.version} is refused"
-                )
+        if is_committed(cast(TransactionLog, table), order.app, order.version):
+            there = table.transaction_version(cast(str, order.app))
+            raise TableConflictError(
+                f"{order.table}: version {there} of {order.app!r} was committed meanwhile; {order.version} is refused"
+            )
         removed = _removed(order, table)
         if order.kind == "append" and not files and order.app is None:
             return table.version()
@@ -269,6 +291,7 @@ def _write(
         )
         for file in removed
     ]
+    notes = commit_notes(order.id, order.app, order.version, order.metadata or {})
     transactions = None if order.app is None or order.version is None else [Transaction(order.app, order.version)]
     table.create_write_transaction(
         [*gone, *added],
@@ -276,7 +299,7 @@ def _write(
         table.schema(),
         list(table.metadata().partition_columns) or None,
         commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": order.notes()}, max_commit_retries=0, app_transactions=transactions
+            custom_metadata={"userMetadata": notes}, max_commit_retries=0, app_transactions=transactions
         ),
     )
     # Without retries the commit can only have got this number.

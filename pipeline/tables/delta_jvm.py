@@ -3,37 +3,39 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
-from .commits import COMMIT_TIMEOUT_S, commit_notes
-from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
-from .gateway import gateway
+from .commits import COMMIT_TIMEOUT_S, PROPERTIES, UPSERTS_MAX, check_vacuum_age, commit_notes, is_committed
 from .interface import (
+    NO_CONSTANTS,
     NOTHING,
+    Constant,
     FileInfo,
+    Parts,
     PartsWriter,
     TableCommitInfo,
     TableConflictError,
     TableError,
     TablePart,
-    TableSchemaError,
     TableTransaction,
 )
-from .jvm_log import CONFLICT_ERRORS, JvmLog
-from .kept_parts import CachedPartsWriter
+from .jvm_log import CONFLICT_ERRORS, JvmLog, gateway
 from .partitions import partition_text
-from .types import as_nullable_columns, missing_columns
+from .types import as_nullable_columns, declared_columns, missing_columns, partition_values
 
 JAVA_ERRORS: Final = (PySparkException, Py4JJavaError)
 """The classes in which pyspark raises an exception of the JVM: the first if pyspark recognises it."""
+_PARTITIONS_MAX: Final = 1_000_000
 EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -62,17 +64,9 @@ class DeltaJvmTables:
         return self.table(name, log.schema(), log.partition_columns())
 
     def exists(self, name: str) -> bool:
-        return name in self.names()
-
-    def names(self) -> tuple[str, ...]:
         jvm, session = gateway(self._spark)
-        path = jvm.org.apache.hadoop.fs.Path(self._place)
-        files = path.getFileSystem(session.sessionState().newHadoopConf())
-        if not files.exists(path):
-            return ()
-        folders = [status.getPath() for status in files.listStatus(path) if status.isDirectory()]
-        log = jvm.org.apache.hadoop.fs.Path
-        return tuple(sorted(folder.getName() for folder in folders if files.exists(log(folder, "_delta_log"))))
+        path = jvm.org.apache.hadoop.fs.Path(f"{self._place}/{name}/_delta_log")
+        return bool(path.getFileSystem(session.sessionState().newHadoopConf()).exists(path))
 
 
 class DeltaJvmTable:
@@ -95,13 +89,9 @@ class DeltaJvmTable:
         version: int | None = None,
         metadata: Mapping[str, str] = NOTHING,
     ) -> bool:
-        if (app is None) != (version is None):
-            raise ValueError("app and version belong together")
         log = self._ensure_table()
-        if app is not None and version is not None:
-            there = log.transaction_version(app)
-            if there is not None and there >= version:
-                return False
+        if is_committed(log, app, version):
+            return False
         commit = str(uuid.uuid4())
         writer = self._writer(df, "append", commit_notes(commit, app, version, metadata))
         if app is not None:
@@ -144,13 +134,12 @@ class DeltaJvmTable:
         rows: int | None = None,
         file_bytes: int | None = None,  # noqa: ARG002  (each task writes one file; the frame's partitioning sets its size)
     ) -> int:
-        if not where or not set(where) <= set(self.partition_by):
-            raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
+        values = partition_values(where, self.partition_by, self.name)
         log = self._ensure_table()
         deadline = time.monotonic() + COMMIT_TIMEOUT_S
         return log.replace(
-            self._declared(df),
-            {name: partition_text(value) for name, value in where.items()},
+            declared_columns(df, self.schema, self.name),
+            values,
             read_version=read_version,
             rows=rows,
             notes=commit_notes(str(uuid.uuid4()), None, None, metadata),
@@ -165,18 +154,10 @@ class DeltaJvmTable:
             else [TableCommitInfo(version, dict(notes["metadata"])) for version, notes in log.history() if notes]
         )
 
-    def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
+    def overwrite(self, df: DataFrame) -> None:
         _ = self._ensure_table()
-        notes = commit_notes(str(uuid.uuid4()), None, None, metadata)
-        for _ in range(UPSERTS_MAX):
-            try:
-                self._writer(df, "overwrite", notes).save(self._path)
-            except JAVA_ERRORS as error:
-                if not _is_conflict(error):
-                    raise
-                continue
-            return
-        raise TableConflictError(f"{self.name}: it kept changing")
+        notes = commit_notes(str(uuid.uuid4()), None, None, NOTHING)
+        self._retry_conflicts(lambda: self._writer(df, "overwrite", notes).save(self._path), "")
 
     def put(self, content: pa.Table, *, whole: bool = False) -> None:
         # Spark matches columns by position.
@@ -205,17 +186,9 @@ class DeltaJvmTable:
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         try:
-            for _ in range(UPSERTS_MAX):
-                try:
-                    _ = self._spark.sql(statement)
-                except JAVA_ERRORS as error:
-                    if not _is_conflict(error):
-                        raise
-                    continue
-                return
+            self._retry_conflicts(lambda: self._spark.sql(statement), f" while {len(rows)} rows were to be put in")
         finally:
             _ = self._spark.catalog.dropTempView(view)
-        raise TableConflictError(f"{self.name}: it kept changing while {len(rows)} rows were to be put in")
 
     def read(self, *, hours: Iterable[str] | None = None, version: int | None = None) -> DataFrame:
         if self._existing() is None:
@@ -254,11 +227,8 @@ class DeltaJvmTable:
             if wanted is None or file.partition.get("hour") in wanted
         ]
 
-    def vacuum(self, *, older_than_hours: float, dry_run: bool = False) -> list[str]:
-        if older_than_hours < VACUUM_HOURS_MIN:
-            raise TableError(
-                f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
-            )
+    def vacuum(self, *, older_than_hours: float) -> list[str]:
+        check_vacuum_age(older_than_hours)
         if self._existing() is None:
             return []
         table = self._path.replace("`", "``")
@@ -268,8 +238,7 @@ class DeltaJvmTable:
         self._spark.conf.set(check, "false")
         try:
             found = [cast(str, row[0]) for row in self._spark.sql(f"{statement} DRY RUN").collect()]
-            if not dry_run:
-                _ = self._spark.sql(statement).collect()
+            _ = self._spark.sql(statement).collect()
         finally:
             self._spark.conf.set(check, before or "true")
         return found
@@ -300,14 +269,22 @@ class DeltaJvmTable:
             raise TableError(f"{self._path}: the table could not be made")
         return log
 
-    def _declared(self, df: DataFrame) -> DataFrame:
-        lacking = missing_columns(as_nullable_columns(self.schema), df.schema, self.name)
-        if lacking.fields:
-            raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
-        return df.select(*(f"`{field.name}`" for field in self.schema if field.name in df.columns))
+    def _retry_conflicts(self, write: Callable[[], object], doing: str) -> None:
+        """Write again while other writers change the table. Raise TableConflictError."""
+        for _ in range(UPSERTS_MAX):
+            try:
+                _ = write()
+            except JAVA_ERRORS as error:
+                if not _is_conflict(error):
+                    raise
+                continue
+            return
+        raise TableConflictError(f"{self.name}: it kept changing{doing}")
 
     def _writer(self, df: DataFrame, mode: str, notes: str) -> DataFrameWriter:
-        writer = self._declared(df).write.format("delta").mode(mode).option("userMetadata", notes)
+        writer = (
+            declared_columns(df, self.schema, self.name).write.format("delta").mode(mode).option("userMetadata", notes)
+        )
         writer = writer.option("mergeSchema", "true")
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 
@@ -334,3 +311,39 @@ def _conform(column: Column | None, have: DataType | None, want: DataType) -> Co
         for field in want
     ]
     return sf.when(column.isNotNull(), sf.struct(*parts))
+
+
+class CachedPartsWriter:
+    """`PartsWriter`. It caches the frame while its parts are written."""
+
+    def __init__(self, parts: Sequence[TablePart]) -> None:
+        self._parts = parts
+        self._kinds = {field.name: field.dataType for part in parts for field in part.table.schema}
+
+    @contextmanager
+    def write(self, df: DataFrame, constants: Mapping[str, Constant] = NO_CONSTANTS) -> Generator[Parts]:
+        """See `PartsWriter`."""
+        fixed = {name: sf.lit(value).cast(self._kinds[name]) for name, value in constants.items()}
+        rows = df.withColumns(fixed).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield _CachedParts(rows, self._parts)
+        finally:
+            _ = rows.unpersist()
+
+
+class _CachedParts:
+    def __init__(self, rows: DataFrame, parts: Sequence[TablePart]) -> None:
+        self._rows = rows
+        self._parts = parts
+
+    def is_empty(self, part: int) -> bool:
+        # Check all partitions in one job; by default Spark tries one partition first, then more.
+        self._rows.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", _PARTITIONS_MAX)
+        return self._of(part).isEmpty()
+
+    def append(self, part: int, *, app: str, version: int, metadata: Mapping[str, str] = NOTHING) -> bool:
+        return self._parts[part].table.append(self._of(part), app=app, version=version, metadata=metadata)
+
+    def _of(self, part: int) -> DataFrame:
+        table, where = self._parts[part]
+        return self._rows.where(where).select(*(f"`{field.name}`" for field in table.schema))

@@ -1,8 +1,9 @@
 """Tables written by delta-rs. They need no jar; the folder must be visible to the driver and every executor."""
 
+import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlparse
@@ -12,10 +13,21 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from .commits import CommitSpec, commit, find_commit, find_transaction, live_files, open_table, read_notes, sync_commit
-from .data_files import AddedFile, FileWriter, delete_files, sync_above, sync_folder
-from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
-from .gateway import make_active
+from .commits import (
+    PROPERTIES,
+    UPSERTS_MAX,
+    CommitSpec,
+    TransactionLog,
+    check_vacuum_age,
+    commit,
+    find_transaction,
+    is_committed,
+    live_files,
+    open_table,
+    read_notes,
+    sync_commit,
+)
+from .data_files import FILE_BYTES, AddedFile, FileWriter, delete_files, sync_above, sync_folder
 from .interface import (
     NOTHING,
     FileInfo,
@@ -27,21 +39,21 @@ from .interface import (
     TableSchemaError,
     TableTransaction,
 )
-from .partitions import Value, partition_text
-from .types import PARTITION_TYPES, arrow_schema, as_nullable_columns, missing_columns
-from .written_parts import DeltaRsPartsWriter, PartDestination
+from .partitions import partition_text
+from .types import (
+    PARTITION_TYPES,
+    arrow_schema,
+    as_nullable_columns,
+    declared_columns,
+    missing_columns,
+    partition_values,
+)
+from .written_parts import DeltaRsPartsWriter, PartDestination, write_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-VACUUM_HOURS_MIN: Final = 24.0
-UPSERTS_MAX: Final = 50
 RECENT: Final = 1024
-PROPERTIES: Final = {
-    # Readers work from lists of files, which support neither feature.
-    "delta.enableDeletionVectors": "false",
-    "delta.columnMapping.mode": "none",
-}
 
 
 class DeltaRsTables:
@@ -74,11 +86,6 @@ class DeltaRsTables:
     def exists(self, name: str) -> bool:
         return (self._root / name / "_delta_log").is_dir()
 
-    def names(self) -> tuple[str, ...]:
-        if not self._root.is_dir():
-            return ()
-        return tuple(sorted(path.name for path in self._root.iterdir() if self.exists(path.name)))
-
 
 class DeltaRsTable:
     """One table. Thread-safe: it caches nothing of the table's state."""
@@ -104,13 +111,8 @@ class DeltaRsTable:
         version: int | None = None,
         metadata: Mapping[str, str] = NOTHING,
     ) -> bool:
-        if (app is None) != (version is None):
-            raise ValueError("app and version belong together")
-        table = self._ensure_table()
-        if app is not None and version is not None:
-            there = table.transaction_version(app)
-            if there is not None and there >= version:
-                return False
+        if is_committed(cast(TransactionLog, self._ensure_table()), app, version):
+            return False
         _ = self._write(df, self._commit_spec("append", metadata, app=app, version=version))
         return True
 
@@ -126,17 +128,12 @@ class DeltaRsTable:
 
     def append_files(self, files: Sequence[AddedFile], *, app: str, version: int, metadata: Mapping[str, str]) -> bool:
         """Like `append`, for rows that tasks have already written. If the commit fails, the files are deleted."""
-        try:
+        with self._deleting_unless_committed(files):
             table = self._ensure_table()
-            there = table.transaction_version(app)
-            if there is not None and there >= version:
+            if is_committed(cast(TransactionLog, table), app, version):
                 delete_files(self._path, files)
                 return False
             _ = commit(self._commit_spec("append", metadata, app=app, version=version), files, seen=table)
-        except TableError:
-            # A TableError means that nothing was committed.
-            delete_files(self._path, files)
-            raise
         return True
 
     def transaction(self, app: str) -> TableTransaction | None:
@@ -156,12 +153,10 @@ class DeltaRsTable:
         rows: int | None = None,
         file_bytes: int | None = None,
     ) -> int:
-        if not where or not set(where) <= set(self.partition_by):
-            raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
-        values: dict[str, Value] = {name: partition_text(value) for name, value in where.items()}
+        values = partition_values(where, self.partition_by, self.name)
         _ = self._ensure_table()
         order = self._commit_spec("replace", metadata)._replace(where=values, read_version=read_version, rows=rows)
-        return self._write(df, order, file_bytes=file_bytes)
+        return self._write(df, order, file_bytes=file_bytes or FILE_BYTES)
 
     def recent_commits(self) -> list[TableCommitInfo]:
         table = self._existing()
@@ -169,19 +164,16 @@ class DeltaRsTable:
         noted = [(int(entry["version"]), read_notes(entry.get("userMetadata"))) for entry in entries]
         return [TableCommitInfo(version, dict(notes["metadata"])) for version, notes in noted if notes]
 
-    def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
+    def overwrite(self, df: DataFrame) -> None:
         _ = self._ensure_table()
-        _ = self._write(df, self._commit_spec("overwrite", metadata))
+        _ = self._write(df, self._commit_spec("overwrite", NOTHING))
 
     def put(self, content: pa.Table, *, whole: bool = False) -> None:
         _ = self._ensure_table()
         rows = content.select(self._arrow.names).cast(self._arrow)
         files = FileWriter(self._path, self._arrow, self.partition_by, task=0).write_all(rows.to_batches())
-        try:
+        with self._deleting_unless_committed(files):
             _ = commit(self._commit_spec("overwrite" if whole else "append", NOTHING), files)
-        except TableError:
-            delete_files(self._path, files)
-            raise
 
     def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
         if not rows:
@@ -194,7 +186,8 @@ class DeltaRsTable:
             files = FileWriter(self._path, self._arrow, self.partition_by, task=0).write_all(content.to_batches())
             order = self._commit_spec("replace", NOTHING)._replace(where={}, read_version=table.version())
             try:
-                _ = commit(order, files)
+                with self._deleting_unless_committed(files):
+                    _ = commit(order, files)
             except TableConflictError:
                 continue
             return
@@ -231,16 +224,13 @@ class DeltaRsTable:
             for file in self._live(table, hours)
         ]
 
-    def vacuum(self, *, older_than_hours: float, dry_run: bool = False) -> list[str]:
-        if older_than_hours < VACUUM_HOURS_MIN:
-            raise TableError(
-                f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
-            )
+    def vacuum(self, *, older_than_hours: float) -> list[str]:
+        check_vacuum_age(older_than_hours)
         table = self._existing()
         if table is None:
             return []
         return table.vacuum(
-            retention_hours=int(older_than_hours), dry_run=dry_run, enforce_retention_duration=False, full=True
+            retention_hours=int(older_than_hours), dry_run=False, enforce_retention_duration=False, full=True
         )
 
     def _commit_spec(
@@ -333,33 +323,23 @@ class DeltaRsTable:
         ]
         return pa.table(columns, schema=self._arrow)
 
-    def _write(self, df: DataFrame, order: CommitSpec, *, file_bytes: int | None = None) -> int:
-        """Run the write and return the version it made. Raise TableConflictError."""
-        lacking = missing_columns(as_nullable_columns(self.schema), df.schema, self.name)
-        if lacking.fields:
-            raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
-        frame = df.select(*(name for name in _quoted(self.schema) if name.strip("`") in df.columns))
-        writer = frame.write.format(NAME).mode("append")
-        writer = writer.option(ORDER, order.encode()).option(PARTITION_BY, ",".join(self.partition_by))
-        if file_bytes is not None:
-            writer = writer.option(FILE_BYTES_OPTION, str(file_bytes))
-        make_active(df.sparkSession)
+    def _write(self, df: DataFrame, order: CommitSpec, *, file_bytes: int = FILE_BYTES) -> int:
+        """Write the rows, commit them, and return the version that this made. Raise TableError."""
+        rows = declared_columns(df, self.schema, self.name)
+        kinds = arrow_schema(as_nullable_columns(rows.schema))
+        files = write_table(rows, PartDestination(self._path, kinds, self.partition_by, file_bytes))
+        with self._deleting_unless_committed(files):
+            return commit(order, files)
+
+    @contextlib.contextmanager
+    def _deleting_unless_committed(self, files: Sequence[AddedFile]) -> Generator[None]:
+        """Delete the files when the commit inside the block is refused."""
         try:
-            writer.save()
-        except Exception as error:
-            # Spark turns the committing process's exception into text. Look in the table whether the commit was made.
-            made = find_commit(open_table(self._path), order.id)
-            if made is not None:
-                return made
-            for kind in (TableConflictError, TableError):
-                said = _exception_message(str(error), kind.__name__)
-                if said is not None:
-                    raise kind(said) from error
+            yield
+        except TableError:
+            # A TableError means that nothing was committed.
+            delete_files(self._path, files)
             raise
-        table = open_table(self._path)
-        made = None if order.kind == "append" else find_commit(table, order.id)
-        # The version of an append is not used.
-        return table.version() if made is None else made
 
 
 def _spark_schema(table: "DeltaTable") -> StructType:
@@ -368,13 +348,3 @@ def _spark_schema(table: "DeltaTable") -> StructType:
 
 def _quoted(schema: StructType) -> list[str]:
     return [f"`{field.name}`" for field in schema]
-
-
-def _exception_message(message: str, kind: str) -> str | None:
-    """Return the message of an exception of class `kind`, from the text of a Python error that passed through the JVM.
-    None: it was another class."""
-    for line in reversed(message.splitlines()):
-        _, found, said = line.partition(f".{kind}: ")
-        if found:
-            return said
-    return None

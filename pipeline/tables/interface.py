@@ -112,7 +112,7 @@ class Table(Protocol):
         """Our newest commits, about a thousand at most, newest first."""
         ...
 
-    def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
+    def overwrite(self, df: DataFrame) -> None:
         """Replace all rows of the table, in one commit. Raise TableConflictError when the table keeps changing."""
         ...
 
@@ -139,7 +139,7 @@ class Table(Protocol):
         """The data files, of these hours if given."""
         ...
 
-    def vacuum(self, *, older_than_hours: float, dry_run: bool = False) -> list[str]:
+    def vacuum(self, *, older_than_hours: float) -> list[str]:
         """Delete files that no version within the retention time needs, and files that no commit ever named; return
         them.
 
@@ -200,7 +200,3 @@ class Tables(Protocol):
         ...
 
     def exists(self, name: str) -> bool: ...
-
-    def names(self) -> tuple[str, ...]:
-        """Names of the existing tables, sorted."""
-        ...

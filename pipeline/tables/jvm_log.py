@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from .commits import READER_FEATURES, READER_VERSIONS, SETTINGS_REFUSED, WRITER_VERSIONS, read_notes
-from .gateway import Java, gateway
 from .interface import TableConflictError, TableError, TableProtocolError
 from .partitions import Value, partition_text
+
+Java = Any
+"""An object of the JVM or of Scala's library. py4j resolves its methods when they are called."""
 
 NEWEST: Final = 64
 HISTORY: Final = 1024
@@ -26,6 +28,12 @@ CONFLICT_ERRORS: Final = (
     "org.apache.spark.sql.delta.Concurrent",
 )
 """Names of exceptions that mean that another commit was faster."""
+
+
+def gateway(spark: SparkSession) -> tuple[Java, Java]:
+    """Return the JVM's packages, and its session: pyspark has no public interface for them."""
+    inside: Java = spark
+    return inside._jvm, inside._jsparkSession  # noqa: SLF001
 
 
 class LogFile(NamedTuple):

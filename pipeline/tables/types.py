@@ -1,8 +1,11 @@
 """Column types of Spark, Arrow and Delta, and the rules by which a table's schema may grow."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,8 +27,9 @@ from pyspark.sql.types import (
 )
 
 from .interface import TableSchemaError
+from .partitions import Value, partition_text
 
-_PLAIN: Final[dict[type[DataType], pa.DataType]] = {
+PLAIN: Final[dict[type[DataType], pa.DataType]] = {
     BinaryType: pa.binary(),
     BooleanType: pa.bool_(),
     ByteType: pa.int8(),
@@ -47,19 +51,23 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([pa.field(field.name, arrow_type(field.dataType, field.name)) for field in schema])
 
 
-def arrow_type(kind: DataType, column: str) -> pa.DataType:
-    """Return the type of one column. Raise TableSchemaError."""
+def arrow_type(
+    kind: DataType, column: str, plain: Mapping[type[DataType], pa.DataType] = MappingProxyType(PLAIN)
+) -> pa.DataType:
+    """Return the type of one column; `plain` has the types that are not nested. Raise TableSchemaError."""
     match kind:
         case StructType():
-            return pa.struct([pa.field(part.name, arrow_type(part.dataType, f"{column}.{part.name}")) for part in kind])
+            return pa.struct(
+                [pa.field(part.name, arrow_type(part.dataType, f"{column}.{part.name}", plain)) for part in kind]
+            )
         case ArrayType():
-            return pa.list_(arrow_type(kind.elementType, column))
+            return pa.list_(arrow_type(kind.elementType, column, plain))
         case MapType():
-            return pa.map_(arrow_type(kind.keyType, column), arrow_type(kind.valueType, column))
+            return pa.map_(arrow_type(kind.keyType, column, plain), arrow_type(kind.valueType, column, plain))
         case DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
-        case _ if type(kind) in _PLAIN:
-            return _PLAIN[type(kind)]
+        case _ if type(kind) in plain:
+            return plain[type(kind)]
         case _:
             raise TableSchemaError(
                 f"column {column} has the type {kind.simpleString()}, which the writer delta-rs does not have: "
@@ -69,19 +77,35 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
 
 def as_nullable_columns(schema: StructType) -> StructType:
     """Return the same columns, nullable at any depth: one frame's non-null columns must not restrict other frames."""
-    return StructType([StructField(field.name, _nullable_type(field.dataType), nullable=True) for field in schema])
+    return StructType([StructField(field.name, as_nullable(field.dataType), nullable=True) for field in schema])
 
 
-def _nullable_type(kind: DataType) -> DataType:
+def as_nullable(kind: DataType) -> DataType:
+    """Like `as_nullable_columns`, for one type."""
     match kind:
         case StructType():
             return as_nullable_columns(kind)
         case ArrayType():
-            return ArrayType(_nullable_type(kind.elementType), containsNull=True)
+            return ArrayType(as_nullable(kind.elementType), containsNull=True)
         case MapType():
-            return MapType(_nullable_type(kind.keyType), _nullable_type(kind.valueType), valueContainsNull=True)
+            return MapType(as_nullable(kind.keyType), as_nullable(kind.valueType), valueContainsNull=True)
         case _:
             return kind
+
+
+def declared_columns(df: DataFrame, schema: StructType, name: str) -> DataFrame:
+    """Return the frame's columns in the declared order. Raise TableSchemaError for a column that is not declared."""
+    lacking = missing_columns(as_nullable_columns(schema), df.schema, name)
+    if lacking.fields:
+        raise TableSchemaError(f"table {name} is not declared with {[field.name for field in lacking]}")
+    return df.select(*(f"`{field.name}`" for field in schema if field.name in df.columns))
+
+
+def partition_values(where: Mapping[str, str], partition_by: tuple[str, ...], name: str) -> dict[str, Value]:
+    """Return the partitions that are to be replaced, as in Delta's log. Raise ValueError for other columns."""
+    if not where or not set(where) <= set(partition_by):
+        raise ValueError(f"{sorted(where)} are not partition columns of {name}")
+    return {column: partition_text(value) for column, value in where.items()}
 
 
 def missing_columns(table: StructType, wanted: StructType, name: str) -> StructType:

@@ -1,13 +1,12 @@
-"""Writes the parts of a frame with delta-rs: one job writes the files of all tables, and the driver makes one commit
-per table.
+"""Writes a frame with delta-rs: one job writes the files of all its tables, and the driver makes one commit per table.
 
-As in `delta_source`, a task may run twice: only the files that it returns count, and Spark takes the result of one
-attempt. No rows are cached, no second job counts them, and no process is started to plan or to commit. These would be
-most of the cost of a small batch.
+A task may run twice: only the files that it returns count, and Spark takes the result of one attempt. No rows are
+cached, no second job counts them, and no process is started to plan or to commit. These would be most of the cost of a
+small batch.
 """
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from .data_files import AddedFile, FileWriter
+from .data_files import FILE_BYTES, AddedFile, FileWriter
 from .interface import NO_CONSTANTS, NOTHING, Constant, Parts
 
 _PART: Final = "_part"
@@ -34,6 +33,7 @@ class PartDestination(NamedTuple):
     folder: str
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    file_bytes: int = FILE_BYTES
 
 
 class PartTable(Protocol):
@@ -68,14 +68,8 @@ class DeltaRsPartsWriter:
         """See `PartsWriter`."""
         if self._write_plan is None:
             self._write_plan = self._make_plan(df, constants)
-        rows = df.select(*self._write_plan.columns).mapInArrow(
-            _writer(self._write_plan.destinations, constants), _RETURNED_COLUMNS
-        )
-        tables = [table for table, _ in self._parts]
-        files: list[list[AddedFile]] = [[] for _ in tables]
-        for row in rows.toArrow().to_pylist():
-            files[row["part"]].append(AddedFile(**json.loads(row["file"])))
-        yield _DeltaRsParts(tables, files)
+        files = _write_files(df.select(*self._write_plan.columns), self._write_plan.destinations, constants)
+        yield _DeltaRsParts([table for table, _ in self._parts], files)
 
     def _make_plan(self, df: DataFrame, constants: Mapping[str, Constant]) -> _WritePlan:
         declared = {field.name: field for table, _ in self._parts for field in table.schema}
@@ -102,24 +96,37 @@ class _DeltaRsParts:
         return self._tables[part].append_files(self._files[part], app=app, version=version, metadata=metadata)
 
 
-def _writer(
-    places: Sequence[PartDestination], constants: Mapping[str, Constant]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def write_table(df: DataFrame, place: PartDestination) -> list[AddedFile]:
+    """Write all rows of the frame to files of one table, which no commit names yet."""
+    [files] = _write_files(df.withColumn(_PART, sf.lit(0)), [place], {})
+    return files
+
+
+def _write_files(
+    df: DataFrame, places: Sequence[PartDestination], constants: Mapping[str, Constant]
+) -> list[list[AddedFile]]:
+    """Run the job, and return the files of each part."""
     fixed = dict(constants)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_parts(batches, places, fixed)
+        return _write_parts(batches, places, fixed)
 
-    return write
+    files: list[list[AddedFile]] = [[] for _ in places]
+    for row in df.mapInArrow(write, _RETURNED_COLUMNS).toArrow().to_pylist():
+        files[row["part"]].append(AddedFile(**json.loads(row["file"])))
+    return files
 
 
-def write_parts(
+def _write_parts(
     batches: Iterator[pa.RecordBatch], places: Sequence[PartDestination], constants: Mapping[str, Constant]
 ) -> Iterator[pa.RecordBatch]:
     """In a task: write all rows to files, and yield (index of the part, `AddedFile` as JSON) for each file."""
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
-    writers = [FileWriter(*place, task=task) for place in places]
+    writers = [
+        FileWriter(place.folder, place.schema, place.partition_by, task=task, file_bytes=place.file_bytes)
+        for place in places
+    ]
     try:
         for batch in batches:
             for part, rows in _split_by_part(batch, len(places)):
