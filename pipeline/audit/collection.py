@@ -82,7 +82,7 @@ def collect_report(
     by_topic, by_host = _points(result.found, step, hosts_frame)
     return CollectedReport(
         exit_code=max((Status(row.status).exit_code for row in rows), default=0),
-        rows=tuple(_hour_row(row) for row in rows),
+        rows=tuple(HourRow.of(row.asDict()) for row in rows),
         missing=tuple(_missing(row, hosts) for row in _first(missing, named_max, "ranges of missing ids", left)),
         duplicates=tuple(_duplicate(row, hosts) for row in _first(doubled, named_max, "ids that landed twice", left)),
         holes=tuple(
@@ -109,18 +109,6 @@ def _first(frame: DataFrame, most: int, what: str, left: list[LeftOut]) -> list[
     if len(found) > most:
         left.append(LeftOut(what, most, frame.count()))
     return found[:most]
-
-
-def _hour_row(row: Any) -> HourRow:  # noqa: ANN401 - a Spark row has the selected columns
-    return HourRow(
-        **{name: getattr(row, name) for name in ("topic", "hour", "incarnation", "host")},
-        status=Status(row.status),
-        **{name: getattr(row, name) for name in ("accepted", "holes", "expected", "landed", "recovered", "foreign")},
-        **{name: getattr(row, name) for name in _COUNTS[1:]},
-        latency_p50_s=row.latency_p50_s,
-        latency_p99_s=row.latency_p99_s,
-        doubts=tuple(row.doubts),
-    )
 
 
 def _missing(row: Any, hosts: Mapping[str, str]) -> MissingRange:  # noqa: ANN401 - as above

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...wire import audit_records
-from ..report.data import MissingClass, Status
+from ..report.data import COUNTS, MissingClass, Status
 from . import schemas
 from .columns import HOURLY, hour_end_ms, hour_of_minute, moment_text, number
 from .totals import AuditTotals
@@ -16,10 +16,7 @@ DOUBTS_MAX: Final = 20
 """Maximum number of sentences per row."""
 INTERVALS_MISSED: Final = 3
 """A heartbeat is stale only after this many of its intervals."""
-_SUMS: Final = (
-    *("accepted", "holes", "expected", "landed", "distinct", "pending", "late", "lost"),
-    *("duplicated", "recovered", "foreign", "unknown", "ahead", "unsettled", "with_ids", "without_ids"),
-)
+_SUMS: Final = (*COUNTS, "unknown", "ahead", "unsettled", "with_ids", "without_ids")
 
 
 class AuditFrames(NamedTuple):

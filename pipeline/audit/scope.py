@@ -1,24 +1,19 @@
 """Selects the hours and topics of a run."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from ..hours import HourRange
 from ..report.data import LeftOut
+from ..seal.decisions import SealStatus
+from ..seal.rows import SEALS_TABLE, read_seals
 from ..tables import Tables
 from .totals import AuditTotals
 
-SEALS: Final = "seals"
-SEALED: Final = ("sealed", "sealed-with-gaps")
-_SEALS: Final = StructType(
-    [StructField(name, StringType()) for name in ("topic", "hour", "status")]
-    + [StructField("generation", IntegerType())]
-)
 Hours = Mapping[str, Iterable[str]]
 """Hours by topic."""
 
@@ -53,17 +48,10 @@ def audit_topic_hours(books: AuditTotals, topics: Iterable[str]) -> dict[str, se
 
 def sealed_hours(tables: Tables) -> dict[str, set[str]]:
     """Hours that are sealed according to their newest seal, by topic."""
-    if not tables.exists(SEALS):
-        return {}
-    newest = (
-        tables.table(SEALS, _SEALS)
-        .read()
-        .groupBy("topic", "hour")
-        .agg(F.max_by("status", "generation").alias("status"))
-    )
     found: dict[str, set[str]] = {}
-    for topic, hour in newest.where(F.col("status").isin(*SEALED)).select("topic", "hour").collect():
-        found.setdefault(topic, set()).add(hour)
+    for (topic, hour), seal in (read_seals(tables) if tables.exists(SEALS_TABLE) else {}).items():
+        if seal.status is not SealStatus.REOPENED:
+            found.setdefault(topic, set()).add(hour)
     return found
 
 

@@ -8,10 +8,10 @@ The audit may cut the lists of names, worst first; `ReportData.left_out` records
 never cut, so the page's sentences are based on them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from ..exits import PipelineExit
 
@@ -47,6 +47,13 @@ class MissingClass(StrEnum):
     """Settled, but `land` has not read that far."""
     LOST = "lost"
     """Settled, but `land` has read past it, or the log ends before it."""
+
+
+COUNTS: Final = (
+    *("accepted", "holes", "expected", "landed", "distinct", "pending", "late", "lost"),
+    *("duplicated", "recovered", "foreign"),
+)
+"""The counts of a row of `audit_report`."""
 
 
 def worst(statuses: Iterable[Status]) -> Status:
@@ -90,6 +97,24 @@ class HourRow:
     doubts: tuple[str, ...] = ()
     """Why the status is `unknown`, one sentence each: "no heartbeat since 12:03", "origin 3: ordinals 120 to 180 are in
     no range"."""
+    settled: bool = True
+    """Every ordinal assigned in the hour is delivered, or a hole."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of `audit_report`. Null counts are 0."""
+        return cls(
+            topic=row["topic"],
+            hour=row["hour"],
+            incarnation=row["incarnation"] or "",
+            host=row["host"] or "",
+            status=Status(row["status"]),
+            **{name: row[name] or 0 for name in COUNTS},
+            latency_p50_s=row["latency_p50_s"],
+            latency_p99_s=row["latency_p99_s"],
+            doubts=tuple(row["doubts"] or ()),
+            settled=bool(row["settled"]),
+        )
 
     @property
     def missing(self) -> int:
@@ -98,8 +123,8 @@ class HourRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRange:
-    """Ordinals `first` to `end - 1` of one origin that have not landed: a row of `audit_missing`."""
+class IdRange:
+    """Ordinals `first` to `end - 1` of one origin."""
 
     topic: str
     hour: str
@@ -108,14 +133,28 @@ class MissingRange:
     origin: int
     first: int
     end: int
-    missing_class: MissingClass
-    evidence: str = ""
-    """The reason for the class: "partition 3 was read to 8,120, the range ends at 7,440"."""
 
     @property
     def count(self) -> int:
         """Number of ids in the range."""
         return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRange(IdRange):
+    """Ids that have not landed: a row of `audit_missing`."""
+
+    missing_class: MissingClass
+    evidence: str = ""
+    """The reason for the class: "partition 3 was read to 8,120, the range ends at 7,440"."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoleRange(IdRange):
+    """Ids that will never be sent: a row of `audit_holes`."""
+
+    reason: str
+    """One of `wire.audit_records.HOLE_REASONS`; today's daemons have no `expired`."""
 
 
 class KafkaPosition(NamedTuple):
@@ -137,26 +176,6 @@ class DuplicateId:
     ordinal: int
     places: tuple[KafkaPosition, ...]
     """Sorted; `seal` keeps the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class HoleRange:
-    """Ordinals `first` to `end - 1` that will never be sent: a row of `audit_holes`."""
-
-    topic: str
-    hour: str
-    incarnation: str
-    host: str
-    origin: int
-    first: int
-    end: int
-    reason: str
-    """One of `wire.audit_records.HOLE_REASONS`; today's daemons have no `expired`."""
-
-    @property
-    def count(self) -> int:
-        """Number of ids in the range."""
-        return self.end - self.first
 
 
 @dataclass(frozen=True, slots=True)

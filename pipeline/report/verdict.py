@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .data import DuplicateId, HourRow, MissingClass, MissingRange, ReportData, Status
+from .data import COUNTS, DuplicateId, HourRow, MissingClass, MissingRange, ReportData, Status
 from .wording import UNKNOWN_HOST, count_text, distinct, hour_text, join_names, number, record_ids, share
 
 NAMED_MAX: Final = 5
@@ -30,9 +30,6 @@ class ReportTotals:
     """Accepted without ids. No other figure includes them except `foreign`, because they land as foreign rows."""
 
 
-_SUMMED: Final = tuple(name for name in ReportTotals.__slots__ if name != "counted")
-
-
 def report_totals(rows: Iterable[HourRow]) -> ReportTotals:
     """Sum the counts over `rows`."""
     sums = dict.fromkeys(ReportTotals.__slots__, 0)
@@ -41,7 +38,7 @@ def report_totals(rows: Iterable[HourRow]) -> ReportTotals:
             sums["counted"] += row.accepted
             sums["foreign"] += row.foreign
             continue
-        for name in _SUMMED:
+        for name in COUNTS:
             sums[name] += getattr(row, name)
     return ReportTotals(**sums)
 

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Decimal
 from typing import Final
 
+from ..hours import MINUTE_MS, start_ms
+
 MINUTES_A_DAY: Final = 1_440
 DECIMALS_MAX: Final = 10
 NONE: Final = "\N{EN DASH}"
@@ -85,10 +87,9 @@ def hour_text(hour: str) -> str:
 def hour_minute(hour: str) -> int | None:
     """Return the first minute (since 1970) of an hour `YYYY-MM-DD-HH`; None for any other text."""
     try:
-        at = datetime.strptime(hour, "%Y-%m-%d-%H").replace(tzinfo=UTC)
+        return start_ms(hour) // MINUTE_MS
     except ValueError:
         return None
-    return int(at.timestamp()) // 60
 
 
 def record_ids(incarnation: str, origin: int, first: int, end: int) -> str:

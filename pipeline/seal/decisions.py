@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from ..hours import HOUR_MS, start_ms
-from ..report.data import Status
+from ..report.data import HourRow, Status, worst
 
 FOREIGN: Final = ""
 """Incarnation of the row that counts records without an id."""
@@ -33,47 +33,15 @@ class SealStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRow:
-    """The columns of `audit_report` that sealing reads."""
-
-    incarnation: str
-    status: Status
-    settled: bool
-    doubted: bool
-    """The audit counts have gaps or do not balance, or some rows are in no range. A worse status may hide this."""
-    accepted: int
-    holes: int
-    landed: int
-    distinct: int
-    pending: int
-    late: int
-    lost: int
-    duplicated: int
-    foreign: int
-
-
-@dataclass(frozen=True, slots=True)
 class HourAudit:
     """All rows of the newest run that looked at this hour of a topic."""
 
     run: str
-    rows: tuple[AuditRow, ...]
+    rows: tuple[HourRow, ...]
 
-    @property
-    def landed(self) -> int:
-        return sum(row.landed for row in self.rows)
-
-    @property
-    def foreign(self) -> int:
-        return sum(row.foreign for row in self.rows)
-
-    @property
-    def duplicated(self) -> int:
-        return sum(row.duplicated for row in self.rows)
-
-    @property
-    def missing(self) -> int:
-        return sum(row.pending + row.late + row.lost for row in self.rows)
+    def total(self, *counts: str) -> int:
+        """Sum these counts over all rows."""
+        return sum(getattr(row, count) for row in self.rows for count in counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +150,9 @@ def _seal_status(
     audited = hour.audited
     if audited is None:
         return None, "no audit has looked at it"
-    if audited.landed + audited.foreign != hour.rows:
-        return None, f"the audit counted {audited.landed + audited.foreign} rows and there are {hour.rows}: audit again"
+    counted = audited.total("landed", "foreign")
+    if counted != hour.rows:
+        return None, f"the audit counted {counted} rows and there are {hour.rows}: audit again"
     gaps = _gaps(audited, heartbeats, end)
     if not gaps:
         return SealStatus.SEALED, ""
@@ -200,13 +169,14 @@ def _gaps(audited: HourAudit, heartbeats: Sequence[SealHeartbeat], end: int) -> 
     unsettled = [row.incarnation for row in audited.rows if not row.settled and row.incarnation != FOREIGN]
     if unsettled:
         return f"something of {', '.join(unsettled[:3])} is still in a spool"
-    doubted = [row.incarnation for row in audited.rows if row.doubted]
+    # The audit counts have gaps or do not balance, or some rows are in no range. A worse status may hide this.
+    doubted = [row.incarnation for row in audited.rows if row.doubts]
     if doubted:
         return f"the audit has doubts about the books of {', '.join(doubted[:3])}"
-    if audited.missing:
-        return f"{audited.missing} records are missing"
-    worst = max((row.status for row in audited.rows), key=lambda status: status.rank, default=Status.COMPLETE)
-    return "" if all(row.status in _GOOD for row in audited.rows) else f"the audit says {worst}"
+    if missing := audited.total("missing"):
+        return f"{missing} records are missing"
+    statuses = [row.status for row in audited.rows]
+    return "" if set(statuses) <= _GOOD else f"the audit says {worst(statuses)}"
 
 
 def newest_seals(rows: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], HourSeal]:

@@ -19,13 +19,12 @@ from ...config.pipeline import PipelineSettings
 from ...runtime import logs
 from ..audit.schemas import HEARTBEATS, HEARTBEATS_TABLE, REPORT, REPORT_TABLE
 from ..names import QUARANTINE, bronze_table
-from ..report.data import Status
+from ..report.data import HourRow
 from ..schemas import PARTITION_BY
 from ..schemas import QUARANTINE as QUARANTINE_SCHEMA
 from ..tables import FileInfo, Table, TableConflictError, Tables
 from .decisions import (
     FOREIGN,
-    AuditRow,
     HourAudit,
     HourSeal,
     HourState,
@@ -43,7 +42,6 @@ NOTE: Final = "seal"
 ID: Final = ("incarnation", "origin", "ordinal")
 CLOSED: Final = "closed"
 _SUMMED: Final = ("accepted", "holes", "landed", "distinct", "foreign")
-_COUNTED: Final = (*_SUMMED, "pending", "late", "lost", "duplicated")
 _CAP: Final = 2
 """Maximum file size as a multiple of the target; a task with more rows starts another file."""
 
@@ -149,22 +147,15 @@ class _SealRun:
         rows = (
             report.withColumn("newest", sf.max(sf.struct("run_at", "run")).over(newest))
             .where(sf.col("run") == sf.col("newest.run"))
-            .withColumn("doubted", sf.coalesce(sf.size("doubts") > 0, sf.lit(False)))
-            .drop("newest", "doubts")
+            # One is enough to know that there are doubts.
+            .withColumn("doubts", sf.slice("doubts", 1, 1))
+            .drop("newest")
             .collect()
         )
-        found: dict[HourKey, tuple[str, list[AuditRow]]] = {}
+        found: dict[HourKey, tuple[str, list[HourRow]]] = {}
         for row in rows:
             _, listed = found.setdefault(HourKey(row["topic"], row["hour"]), (row["run"], []))
-            listed.append(
-                AuditRow(
-                    incarnation=row["incarnation"] or FOREIGN,
-                    status=Status(row["status"]),
-                    settled=bool(row["settled"]),
-                    doubted=row["doubted"],
-                    **{name: row[name] or 0 for name in _COUNTED},
-                )
-            )
+            listed.append(HourRow.of(row.asDict()))
         return {key: HourAudit(run, tuple(listed)) for key, (run, listed) in found.items()}
 
     def _rows(self) -> dict[HourKey, int]:
@@ -211,7 +202,7 @@ class _SealRun:
         if (
             table is not None
             and version is not None
-            and (order.audited.duplicated or len(files) > self._target_file_count(files))
+            and (order.audited.total("duplicated") or len(files) > self._target_file_count(files))
         ):
             try:
                 version, row = self._compact(table, version, order, files, row)
@@ -232,7 +223,7 @@ class _SealRun:
         TableConflictError."""
         frame = table.read(hours=[order.hour], version=version)
         before = kept = frame.count()
-        if order.audited.duplicated:
+        if order.audited.total("duplicated"):
             # Only removing duplicates changes which rows are kept.
             chosen = _without_duplicates(frame).persist()
             kept = chosen.count()
@@ -257,16 +248,15 @@ class _SealRun:
 
     def _row(self, order: SealHour, files: list[FileInfo]) -> dict[str, Any]:
         """The row of `seals`, with the values that are known before the hour is compacted."""
-        rows = order.audited.rows
         return {
             "topic": order.topic,
             "hour": order.hour,
             "generation": order.generation,
             "status": order.status.value,
-            **{name: sum(getattr(each, name) for each in rows) for name in _SUMMED},
-            "lost": order.audited.missing,
+            **{name: order.audited.total(name) for name in _SUMMED},
+            "lost": order.audited.total("missing"),
             "duplicates_removed": 0,
-            "incarnations": len({each.incarnation for each in rows} - {FOREIGN}),
+            "incarnations": len({each.incarnation for each in order.audited.rows} - {FOREIGN}),
             "audit_run": order.audited.run,
             "files_before": len(files),
             "sealed_at": self._moment().isoformat(),

@@ -4,9 +4,8 @@ from typing import Any, Final
 
 import pytest
 from penstock.pipeline.hours import HOUR_MS, start_ms
-from penstock.pipeline.report.data import Status
+from penstock.pipeline.report.data import COUNTS, HourRow, Status
 from penstock.pipeline.seal.decisions import (
-    AuditRow,
     Decision,
     HourAudit,
     HourSeal,
@@ -26,22 +25,12 @@ DAEMON: Final = "0123456789ab"
 PAST: Final = SealHeartbeat(DAEMON, closed=False, closed_before=END)
 
 
-def row(status: Status = Status.COMPLETE, incarnation: str = DAEMON, **more: Any) -> AuditRow:
-    counts = {
-        "accepted": 10,
-        "holes": 0,
-        "landed": 10,
-        "distinct": 10,
-        "pending": 0,
-        "late": 0,
-        "lost": 0,
-        "duplicated": 0,
-        "foreign": 0,
-    }
-    return AuditRow(incarnation, status, **({"settled": True, "doubted": False} | counts | more))
+def row(status: Status = Status.COMPLETE, incarnation: str = DAEMON, **more: Any) -> HourRow:
+    counts = dict.fromkeys(COUNTS, 0) | {"accepted": 10, "expected": 10, "landed": 10, "distinct": 10}
+    return HourRow("orders", HOUR, incarnation, "host", status, **(counts | more))
 
 
-def hour(*rows: AuditRow, count: int = 10, seal: HourSeal | None = None, audited: bool = True) -> HourState:
+def hour(*rows: HourRow, count: int = 10, seal: HourSeal | None = None, audited: bool = True) -> HourState:
     return HourState("orders", HOUR, count, HourAudit("run", rows) if audited else None, seal)
 
 
@@ -104,7 +93,7 @@ def test_a_daemon_that_has_closed_holds_nothing() -> None:
     ],
     ids=["unsettled", "late", "pending", "lost", "unknown"],
 )
-def test_what_is_not_whole_waits_for_the_grace_and_is_sealed_with_gaps(held: AuditRow) -> None:
+def test_what_is_not_whole_waits_for_the_grace_and_is_sealed_with_gaps(held: HourRow) -> None:
     assert "sealed with gaps in 24.0 h" in only_reason(decided(hour(held, count=held.landed)))
     assert only_seal(decided(hour(held, count=held.landed), now=END + GRACE)).status is SealStatus.WITH_GAPS
 
@@ -115,7 +104,7 @@ def test_duplicates_are_no_reason_to_wait() -> None:
 
 
 def test_doubts_about_the_books_are_not_hidden_by_duplicates() -> None:
-    doubled = row(Status.DUPLICATED, landed=21, distinct=10, duplicated=11, doubted=True)
+    doubled = row(Status.DUPLICATED, landed=21, distinct=10, duplicated=11, doubts=("ranges overlap",))
     assert "doubts about the books of 0123456789ab" in only_reason(decided(hour(doubled, count=21)))
     assert only_seal(decided(hour(doubled, count=21), now=END + GRACE)).status is SealStatus.WITH_GAPS
 

@@ -10,10 +10,10 @@ from penstock.pipeline import schemas
 from penstock.pipeline.audit import audit_job as audit
 from penstock.pipeline.audit.audit_job import AuditResult
 from penstock.pipeline.audit.frames import DRIVER_ROWS_MAX
-from penstock.pipeline.audit.scope import SEALS
 from penstock.pipeline.audit.source import AuditSource
 from penstock.pipeline.hours import HourRange
 from penstock.pipeline.names import QUARANTINE, bronze_table
+from penstock.pipeline.seal.rows import SEALS_TABLE
 from penstock.pipeline.tables import Tables, open_tables
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType
@@ -81,7 +81,7 @@ class AuditBench:
     def seal(self, *seals: tuple[str, str, str, int]) -> None:
         """Note topic, hour, status and generation where `seal` would."""
         frame = self._spark.createDataFrame(list(seals), "topic string, hour string, status string, generation int")
-        self.tables.table(SEALS, frame.schema).append(frame)
+        self.tables.table(SEALS_TABLE, frame.schema).append(frame)
 
     def audit(
         self,
