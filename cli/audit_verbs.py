@@ -1,6 +1,7 @@
 """`penstock audit …`: the topic in which the daemon publishes which records it took and delivered."""
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -44,7 +45,7 @@ def create_topic(
     settings = settings_from(config)
     topic = settings.audit.topic
     try:
-        with TopicAdmin(settings.kafka) as admin:
+        with closing(TopicAdmin(settings.kafka)) as admin:
             found = admin.describe(topic, [*WANTED, "min.insync.replicas"])
             if found is None:
                 admin.create(topic, partitions, replication_factor or -1, WANTED)

@@ -1,29 +1,40 @@
-"""What `penstock check` looks at besides the settings themselves."""
+"""The checks of `penstock check` beside those of the settings themselves."""
 
 import os
 import resource
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from ..config.model import Settings
+from ..config.bootstrap import parse_bootstrap
+from ..config.model import KafkaSettings, Settings
 from ..config.secret_files import file_problems
 from ..runtime.clock import thread_seconds
 
+CHECK_S: Final = 15.0
 _DESCRIPTORS_PER_PEER: Final = 4
 _BROKERS_ASSUMED: Final = 16
 
 
+class ServerCheck(NamedTuple):
+    """Result for one bootstrap server."""
+
+    server: str
+    problem: str
+    """Empty: it answers."""
+
+
 @dataclass(slots=True)
 class CheckResult:
-    """What would keep the daemon from starting, and what may surprise later."""
+    """Problems that keep the daemon from starting, and warnings."""
 
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def host(settings: Settings) -> CheckResult:
-    """Directories, file system, descriptors, checksums: without touching what a running daemon holds."""
+    """Check directories, file system, descriptors and checksums, without touching files of a running daemon."""
     found = CheckResult(warnings=[f"kafka.{caution}" for caution in settings.kafka.warnings()])
     for path in (settings.data_dir, settings.runtime_dir):
         _directory(path, found)
@@ -40,7 +51,7 @@ def host(settings: Settings) -> CheckResult:
 
 
 def security(settings: Settings) -> list[str]:
-    """What is wrong with certificates and secrets, as the processes will read them, and what is not installed."""
+    """Return the problems of certificates, secrets and missing packages, as the processes will meet them."""
     from ..producer.network.tls import TlsError, make_context, tls_rules
 
     kafka = settings.kafka
@@ -79,12 +90,10 @@ def _descriptors(settings: Settings, found: CheckResult) -> None:
 
 
 def brokers(settings: Settings) -> CheckResult:
-    """Speak to every bootstrap server as the daemon would: one that answers will do, and the others are worth a warning.
+    """Connect to every bootstrap server as the daemon would. One that answers is enough; the others get a warning.
 
     If a required file is missing, no broker is contacted.
     """
-    from .broker_checks import check_servers
-
     if security(settings):
         return CheckResult()
     reached = check_servers(settings.kafka)
@@ -98,15 +107,41 @@ def brokers(settings: Settings) -> CheckResult:
     return CheckResult(problems=[*failures, "no bootstrap server can be used: records would wait in the spool"])
 
 
+def check_servers(kafka: KafkaSettings) -> list[ServerCheck]:
+    """Connect to all bootstrap servers at once, for at most `CHECK_S` seconds, and send each one request: a listener
+    that expects a login does not answer it."""
+    from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+    from .brokers import BrokerConnections
+
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    found: list[ServerCheck] = []
+    with closing(BrokerConnections(kafka, CHECK_S)) as connections:
+        tried = [connections.connect(server, request) for server in parse_bootstrap(kafka.bootstrap_servers)]
+        connections.run(lambda each: each.response is not None)
+        for each in tried:
+            if each.response is not None:
+                understood = isinstance(each.response, MetadataResponse)
+                problem = "" if understood else f"{each.server} does not answer what was asked"
+            elif each.lost is None:
+                state = each.connection.state.name
+                problem = each.connection.last_error or f"no answer within {CHECK_S:.0f} s ({state})"
+            else:
+                hint = " at the first question: does the listener want a login (security.protocol = SASL_…)?"
+                problem = f"{each.lost}{hint if each.lost_request else ''}"
+            found.append(ServerCheck(each.server, problem))
+    return found
+
+
 def _audit_topic(settings: Settings) -> list[str]:
-    """What is wrong with the topic in which records are accounted for. Data flows without it."""
+    """Return the problems of the audit topic. Data flows without it."""
     from .audit_verbs import WANTED, missing
     from .topic_admin import AdminError, TopicAdmin
 
     if not settings.audit.enabled:
         return []
     try:
-        with TopicAdmin(settings.kafka) as admin:
+        with closing(TopicAdmin(settings.kafka)) as admin:
             return missing(settings.audit.topic, admin.describe(settings.audit.topic, list(WANTED)))
     except AdminError as error:
         return [f"the audit topic cannot be looked at: {error}"]

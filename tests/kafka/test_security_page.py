@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from penstock.cli.broker_checks import ServerCheck, check_servers
+from penstock.cli.checks import ServerCheck, check_servers
 from penstock.config.load import load
 from penstock.config.model import KafkaSettings
 from penstock.producer import DirectProducer
