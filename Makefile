@@ -116,10 +116,10 @@ docs: $(STAMPS)/test-env
 	$(BIN)/python -c "from penstock.config import reference; print(reference.direct_page(), end='')" > docs/reference/direct-settings.md
 	$(BIN)/python -c "from penstock.runtime import metrics; print(metrics.page(), end='')" > docs/reference/metrics.md
 	$(BIN)/python -c "from penstock.producer.telemetry import reference_page; print(reference_page.page(), end='')" > docs/reference/producer-metrics.md
-	$(BIN)/python -c "from penstock.pipeline import metric_page; print(metric_page.page(), end='')" > docs/reference/pipeline-metrics.md
+	$(BIN)/python -c "from penstock.pipeline import reference_pages; print(reference_pages.metric_page(), end='')" > docs/reference/pipeline-metrics.md
 	$(BIN)/python -c "from penstock.cli import reference; print(reference.page(), end='')" > docs/reference/command-line.md
-	$(BIN)/python -c "from penstock.config import pipeline_reference; print(pipeline_reference.page(), end='')" > docs/reference/pipeline-settings.md
-	$(BIN)/python -c "from penstock.pipeline import command_page; print(command_page.page(), end='')" > docs/reference/pipeline-command-line.md
+	$(BIN)/python -c "from penstock.config import reference; print(reference.pipeline_page(), end='')" > docs/reference/pipeline-settings.md
+	$(BIN)/python -c "from penstock.pipeline import reference_pages; print(reference_pages.command_page(), end='')" > docs/reference/pipeline-command-line.md
 	$(BIN)/python -m tests.conformance.page
 	$(BIN)/python -m tests.meta.transaction_page
 	$(BIN)/python -m tests.conformance.faults

@@ -11,7 +11,7 @@ from penstock.cli import reference as command_line
 from penstock.config.load import load
 from penstock.config.pipeline import load_pipeline
 from penstock.daemon.leases.states import BlockReason
-from penstock.pipeline import command_page as pipeline_command
+from penstock.pipeline import reference_pages as pipeline_command
 from penstock.wire.frames import Code
 
 ROOT: Final = Path(__file__).resolve().parents[2]

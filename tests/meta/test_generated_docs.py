@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from penstock.config import pipeline_reference, reference
+from penstock.config import reference
 from penstock.config.direct import DirectSettings
 from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
 from penstock.config.model import KafkaSettings, Settings
 from penstock.config.pipeline import load_pipeline
-from penstock.pipeline import command_page as pipeline_command
-from penstock.pipeline import metric_page as pipeline_metric_page
+from penstock.pipeline import reference_pages as pipeline_pages
 from penstock.producer.telemetry import reference_page
 from pydantic import BaseModel
 
@@ -45,14 +44,14 @@ def test_the_page_of_the_direct_producers_metrics_is_what_the_declarations_say()
 
 def test_the_page_of_the_pipelines_metrics_is_what_the_declarations_say() -> None:
     page = (ROOT / "docs/reference/pipeline-metrics.md").read_text()
-    assert page == pipeline_metric_page.page(), "run `make docs`"
+    assert page == pipeline_pages.metric_page(), "run `make docs`"
 
 
 def test_the_pages_of_the_pipelines_settings_and_command_are_what_the_declarations_say() -> None:
     settings = (ROOT / "docs/reference/pipeline-settings.md").read_text()
-    assert settings == pipeline_reference.page(), "run `make docs`"
+    assert settings == reference.pipeline_page(), "run `make docs`"
     command = (ROOT / "docs/reference/pipeline-command-line.md").read_text()
-    assert command == pipeline_command.page(), "run `make docs`"
+    assert command == pipeline_pages.command_page(), "run `make docs`"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,37 @@
-"""The reference page of the pipeline's metrics, generated from their declarations."""
+"""The reference pages of `penstock-pipeline` and of its metrics, generated from their declarations (`make docs`)."""
 
 from collections.abc import Iterable
+from typing import Final
 
+from ..runtime.command_page import options_of, sections_of
 from ..runtime.metrics import DaemonMetric
 from . import query_metrics
 from .audit import metrics as audit_metrics
+from .cli import app
+from .exits import MEANINGS
+
+_HEAD: Final = """# The command line of the pipeline
+
+Made from the commands by `penstock.pipeline.reference_pages`; do not edit. `penstock-pipeline VERB --help` says the same. `--config` is
+by default `/etc/penstock/pipeline.toml`. Logs are JSON lines on standard error; what people asked for is on standard output.
+"""
 
 
-def page() -> str:
-    """Return the page as Markdown."""
+def options() -> dict[str, set[str]]:
+    """The options of each verb."""
+    return options_of(app)
+
+
+def command_page() -> str:
+    """Return the page about the command, as Markdown."""
+    lines = [_HEAD, *sections_of(app, "penstock-pipeline")]
+    lines += ["## Exit codes\n", "| code | name | meaning |", "|---|---|---|"]
+    lines += [f"| {int(code)} | `{code.name}` | {text} |" for code, text in sorted(MEANINGS.items())]
+    return "\n".join(lines) + "\n"
+
+
+def metric_page() -> str:
+    """Return the page about the metrics, as Markdown."""
     return "\n".join(
         [
             "# Metrics of the pipeline\n",
