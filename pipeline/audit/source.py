@@ -8,7 +8,7 @@ ends are read last: they must not be older than the acknowledgements they are co
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from kafka.protocol.consumer.offsets import OffsetSpec
 from kafka.structs import TopicPartition
@@ -128,10 +128,3 @@ class KafkaAuditSource:
         # removed record leaves a gap in the audit counts.
         reader = reader.option("failOnDataLoss", "false")
         return reader.load().select("key", "value")
-
-
-def rows_of(offsets: Offsets) -> list[tuple[Any, ...]]:
-    """Rows of topic, partition, offset."""
-    return [
-        (topic, partition, offset) for topic, partitions in offsets.items() for partition, offset in partitions.items()
-    ]

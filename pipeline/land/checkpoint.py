@@ -36,10 +36,6 @@ class Checkpoint:
         text = self._text(f"offsets/{batch}")
         return None if text is None else "\n".join(text.splitlines()[_HEAD_LINES:])
 
-    def finished(self, batch: int) -> bool:
-        """Whether Spark has recorded the batch as fully written."""
-        return self._text(f"commits/{batch}") is not None
-
     def last_finished(self) -> int | None:
         """The newest batch that Spark has recorded as fully written; None before the first."""
         place = self._path_of(f"{self.path}/commits")

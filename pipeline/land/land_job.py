@@ -86,11 +86,6 @@ class LandJob:
             self._running.append((topic, batches, writer.start()))
         return self.queries
 
-    def run_once(self) -> None:
-        """Land the records that the topics hold now, then end. Raise ConfigError, LandError."""
-        _ = self.start(once=True)
-        _ = self.wait()
-
     def wait(self, *, seconds: float | None = None) -> bool:
         """Wait until all queries have ended (True) or the timeout expires (False).
 

@@ -87,6 +87,12 @@ class Ends:
         return bool(self._raise_at)
 
 
+def land_available(land: LandJob) -> None:
+    """Land the records that the topics hold now."""
+    _ = land.start(once=True)
+    _ = land.wait()
+
+
 def run_until(land: LandJob, batch: int, *, seconds: float = WAIT_S) -> None:
     """Wait until all queries have this batch behind them, then stop in order. Raise what `land` raises, or TooLateError."""
 

@@ -11,6 +11,7 @@ from penstock.pipeline.tables import open_tables
 from pyspark.sql import SparkSession
 
 from tests.harness import bronze
+from tests.harness.land_driver import land_available
 from tests.harness.spark_driver import Pipeline
 
 COMPLETE: Final = 0
@@ -56,7 +57,7 @@ class Verdict(NamedTuple):
 def land_once(spark: SparkSession, pipeline: Pipeline) -> None:
     """Land what is in the topics now. Raise LandError."""
     settings = load_pipeline(pipeline.config_path)
-    LandJob(spark, settings, open_tables(settings, spark)).run_once()
+    land_available(LandJob(spark, settings, open_tables(settings, spark)))
 
 
 def run_audit(spark: SparkSession, pipeline: Pipeline, *, topic: str | None = None, ahead_s: float = 0.0) -> Verdict:

@@ -16,6 +16,7 @@ from tests.harness.audit_world import AUDIT_CONFIG
 from tests.harness.bronze import Judgement, Topic
 from tests.harness.daemon import Daemon
 from tests.harness.kafka_cluster import OwnCluster, unique_topic
+from tests.harness.land_driver import land_available
 from tests.harness.spark_driver import Pipeline
 
 from . import jobs
@@ -82,7 +83,7 @@ class Rig:
         """Land what is in these topics now, all of them when none is named."""
         settings = load_pipeline(self.pipeline.config_path)
         settings = with_topics(settings, [self.topics[word] for word in words])
-        LandJob(self.spark, settings, open_tables(settings, self.spark)).run_once()
+        land_available(LandJob(self.spark, settings, open_tables(settings, self.spark)))
 
     def audit(self, *, topic: str | None = None, ahead_s: float = 0.0) -> Verdict:
         """One audit, of the books in another `topic` if one is named, at a time `ahead_s` from now."""

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.harness import bronze
 from tests.harness.counts import count_from
 from tests.harness.kafka_cluster import OwnCluster
+from tests.harness.land_driver import land_available
 from tests.harness.processes import wait_until
 from tests.harness.spark_driver import WRITER, Pipeline
 from tests.pipeline.land_rig import landed
@@ -133,11 +134,11 @@ def test_an_id_header_of_a_newer_version_stops_the_stream_and_an_upgrade_lands_i
     assert producer.flush(WAIT_S) == 0
     settings = settings_of(broker, tmp_path, {topic: {"format": "raw"}})
     with pytest.raises(LandError, match="version 2 is newer than version 1, which this program reads"):
-        job(spark, settings).run_once()
+        land_available(job(spark, settings))
     rows = landed(tmp_path, topic)
     assert (rows.bronze, rows.quarantine) == ([], [])
     told = settings_of(broker, tmp_path, {topic: {"format": "raw"}}, newer_ids="quarantine")
-    job(spark, told).run_once()
+    land_available(job(spark, told))
     rows = landed(tmp_path, topic)
     assert [len(rows.bronze), *(row["error_class"] for row in rows.quarantine)] == [1, "header"]
 
@@ -151,13 +152,13 @@ def test_a_log_that_was_cut_before_land_came_stops_it_with_a_sentence(
         producer.produce(topic, b"%d" % number, partition=0)
         if number == 9:
             assert producer.flush(WAIT_S) == 0
-            job(spark, settings).run_once()
+            land_available(job(spark, settings))
     assert producer.flush(WAIT_S) == 0
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.delete_records([TopicPartition(topic, 0, 15)]).values():
         assert done.result(WAIT_S).low_watermark == 15
     with pytest.raises(LandError, match="retention ran ahead of the job"):
-        job(spark, settings).run_once()
+        land_available(job(spark, settings))
     rows = landed(tmp_path, topic).bronze
     assert sorted(row["offset"] for row in rows) == list(range(10))
 
@@ -297,7 +298,7 @@ def test_each_record_is_in_one_row_though_the_driver_is_killed(
             # Begun, and so at any place of it.
             driver.wait_batch(topic, batch, begun=True)
             assert driver.kill() > 1
-        job(spark, load_pipeline(pipeline.config_path)).run_once()
+        land_available(job(spark, load_pipeline(pipeline.config_path)))
         judgement = bronze.judge_topic(broker, pipeline.tables, topic)
         judgement.assert_exact()
         assert judgement.records == records
