@@ -14,7 +14,6 @@ from typing import Annotated, Final, Literal, Self, Union, cast, get_args, get_o
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from .bootstrap import parse_bootstrap
 from .errors import ConfigError, expectation, redacted
 from .kafka_names import DIRECT_REFUSED
 from .producer import INT_MAX, ProducerSettings
@@ -255,7 +254,7 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
 
 def _across(settings: DirectSettings) -> Iterator[RuleViolation]:
     """Yield violations of the rules between settings."""
-    yield from rule_violations(settings)
+    yield from rule_violations(settings, settings.bootstrap_servers)
     instead = "; without it write enable.idempotence = false"
     if settings.enable_idempotence and settings.acks != "-1":
         sentence = f"acks = {settings.acks} does not go with idempotence, which needs acks = all{instead}"
@@ -284,10 +283,6 @@ def _across(settings: DirectSettings) -> Iterator[RuleViolation]:
             ("buffer.memory", "batch.size"),
             f"buffer.memory = {settings.buffer_memory} must be at least batch.size = {settings.batch_size}",
         )
-    try:
-        _ = parse_bootstrap(settings.bootstrap_servers)
-    except ValueError as error:
-        yield RuleViolation(("bootstrap.servers",), str(error))
 
 
 def _is_valid_transactional_id(text: str) -> bool:

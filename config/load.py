@@ -7,13 +7,12 @@ from typing import Final, cast
 
 from pydantic import ValidationError
 
-from .bootstrap import parse_bootstrap
 from .errors import ConfigError
 from .kafka_names import DAEMON_REFUSED
 from .model import Settings
 from .security import rule_violations
 from .security_names import OTHER_CLIENTS_NAMES
-from .toml_files import Table, error_message, flat, read_merged
+from .toml_files import Table, error_message, read_merged, with_flat
 
 _REFUSED: Final = {**OTHER_CLIENTS_NAMES, **DAEMON_REFUSED}
 _SOCKET_PATH_BYTES_MAX: Final = 107
@@ -47,16 +46,10 @@ def validate(table: Table, source: str) -> Settings:
 
 def _names(table: Table) -> Table:
     """Restore the dots in Kafka's names."""
-    result = dict(table)
-    kafka = result.get("kafka")
-    if isinstance(kafka, dict):
-        result["kafka"] = dict(flat(cast("Table", kafka)))
+    result = with_flat(table, "kafka")
     topics = result.get("topics")
     if isinstance(topics, dict):
-        result["topics"] = {
-            pattern: dict(flat(cast("Table", item))) if isinstance(item, dict) else item
-            for pattern, item in cast("Table", topics).items()
-        }
+        result["topics"] = with_flat(cast("Table", topics), *cast("Table", topics))
     return result
 
 
@@ -81,8 +74,5 @@ def _across(settings: Settings, source: str) -> Iterator[str]:
         yield f"{source}: kafka.buffer.memory must be at least four times kafka.batch.size"
     if settings.kafka.partitioner_rack_aware and not settings.kafka.client_rack:
         yield f"{source}: kafka.partitioner.rack.aware needs kafka.client.rack: the rack that the daemon stands in"
-    yield from (f"{source}: kafka.{rule.message}" for rule in rule_violations(settings.kafka))
-    try:
-        _ = parse_bootstrap(settings.kafka.bootstrap_servers)
-    except ValueError as error:
-        yield f"{source}: kafka.{error}"
+    for rule in rule_violations(settings.kafka, settings.kafka.bootstrap_servers):
+        yield f"{source}: kafka.{rule.message}"

@@ -17,7 +17,7 @@ from .pipeline_kafka import JAVA_ONLY, REFUSED, PipelineKafka
 from .section import Section
 from .security import rule_violations
 from .security_names import OTHER_CLIENTS_NAMES
-from .toml_files import Table, error_message, flat, read_merged, suggestion
+from .toml_files import Table, error_message, read_merged, suggestion, with_flat
 
 Format = Literal["raw", "json", "variant", "msgpack", "avro"]
 Writer = Literal["delta-rs", "delta-jvm"]
@@ -283,20 +283,14 @@ def _with_kafka_names(place: tuple[int | str, ...], text: str) -> str:
 
 def _names(table: Table) -> Table:
     """Restore the dots in the names of Kafka and Spark."""
-    result = dict(table)
-    for section in ("kafka", "spark"):
-        given = result.get(section)
-        if isinstance(given, dict):
-            result[section] = dict(flat(cast("Table", given)))
+    result = with_flat(table, "kafka", "spark")
     spark = result.get("spark")
     if isinstance(spark, dict):
-        result["spark"] = {_spark_name(name): _text(value) for name, value in cast("Table", spark).items()}
+        # `spark.` may be left out of a name.
+        result["spark"] = {
+            f"spark.{name.removeprefix('spark.')}": _text(value) for name, value in cast("Table", spark).items()
+        }
     return result
-
-
-def _spark_name(name: str) -> str:
-    """Add `spark.` to a name under [spark] that lacks it."""
-    return name if name.startswith("spark.") else f"spark.{name}"
 
 
 def _text(value: object) -> object:
@@ -308,16 +302,12 @@ def _text(value: object) -> object:
 def _across(settings: PipelineSettings) -> Iterator[str]:
     """Yield violations of the rules between settings."""
     kafka = settings.kafka
-    try:
-        _ = parse_bootstrap(kafka.bootstrap_servers)
-    except ValueError as error:
-        yield f"kafka.{error}"
     if kafka.tls_insecure:
         yield "kafka.tls.insecure = true: Spark's connector always checks certificates; name ssl.truststore.location"
     jaas = kafka.sasl_jaas_config_file is not None
     yield from (
         f"kafka.{rule.message}"
-        for rule in rule_violations(kafka)
+        for rule in rule_violations(kafka, kafka.bootstrap_servers)
         if not (
             jaas and set(rule.names) & {"sasl.username", "sasl.password.file", "sasl.oauthbearer.token.endpoint.url"}
         )

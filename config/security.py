@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from .bootstrap import parse_bootstrap
 from .section import KafkaSection
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -279,8 +280,12 @@ class RuleViolation(NamedTuple):
     message: str
 
 
-def rule_violations(settings: SecuritySettings) -> Iterator[RuleViolation]:
+def rule_violations(settings: SecuritySettings, bootstrap_servers: str) -> Iterator[RuleViolation]:
     """Yield violations of the rules between the settings; `secret_files.py` has the rules about files."""
+    try:
+        _ = parse_bootstrap(bootstrap_servers)
+    except ValueError as error:
+        yield RuleViolation(("bootstrap.servers",), str(error))
     if settings.uses_sasl:
         yield from _sasl_rules(settings)
     if settings.uses_sasl and settings.sasl_mechanism == "OAUTHBEARER":

@@ -107,6 +107,12 @@ def flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, o
             yield prefix + key, value
 
 
+def with_flat(table: Mapping[str, object], *sections: str) -> Table:
+    """Restore the dotted names in these sections."""
+    dotted = {name: dict(flat(cast("Table", table[name]))) for name in sections if isinstance(table.get(name), dict)}
+    return {**table, **dotted}
+
+
 def error_message(detail: ErrorDetails, source: str, model: type[BaseModel], refused: Mapping[str, str]) -> str:
     """Return a message with problem, place and remedy. `refused`: reasons for refusing known names."""
     place = [str(part) for part in detail["loc"]]
