@@ -1,6 +1,7 @@
 """Verbs about the daemon as a whole: `status`, `reload`, `resend`, `check`, `broker`."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,19 +10,33 @@ from ..config import handover
 from ..config.errors import ConfigError
 from ..config.load import load
 from ..runtime.process import ExitCode
-from .common import DEFAULT_CONFIG, ConfigOption, JsonOption, RuntimeOption, fail, runtime_directory, write_json
+from .common import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    RuntimeOption,
+    fail,
+    runtime_directory,
+    settings_from,
+    write_json,
+)
+
+
+def _ask(runtime: Path, verb: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON
+    """Send a command to the running daemon and return its response. Exits with a message if that fails."""
+    from ..daemon.processes.control_client import ControlError, ask
+
+    try:
+        return ask(runtime / "control.sock", verb, **arguments)
+    except ControlError as error:
+        fail(str(error))
 
 
 def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
     """Show the state of the running daemon: records, spool, brokers, shards, alarms."""
-    from ..daemon.processes.control_client import ControlError, ask
     from .status_page import show
 
-    path = runtime_directory(runtime_dir, config) / "control.sock"
-    try:
-        stats = ask(path, "stats")
-    except ControlError as error:
-        fail(str(error))
+    stats = _ask(runtime_directory(runtime_dir, config), "stats")
     if as_json:
         write_json(stats)
     else:
@@ -33,12 +48,7 @@ def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_js
     """Check the settings file, then apply to the running daemon the settings that can change at run time."""
     from ..daemon.processes.control_client import ControlError, ask
 
-    try:
-        settings = load(config or DEFAULT_CONFIG)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"penstock: {problem}\n")
-        raise typer.Exit(int(ExitCode.CONFIGURATION)) from error
+    settings = settings_from(config)
     runtime = runtime_dir.absolute() if runtime_dir else settings.runtime_dir
     handed_over = runtime / "settings.json"
     try:
@@ -69,13 +79,7 @@ def resend(
     runtime_dir: RuntimeOption = None,
 ) -> None:
     """Resume one blocked partition under a new producer id. Records that were in flight may then be in Kafka twice."""
-    from ..daemon.processes.control_client import ControlError, ask
-
-    path = runtime_directory(runtime_dir, config) / "control.sock"
-    try:
-        _ = ask(path, "resend", topic=topic, partition=partition)
-    except ControlError as error:
-        fail(str(error))
+    _ = _ask(runtime_directory(runtime_dir, config), "resend", topic=topic, partition=partition)
     sys.stdout.write(f"{topic}-{partition} resumed; see possible_duplicates in the log\n")
 
 

@@ -28,8 +28,7 @@ def show(
     """Show segments, entries by kind, partitions and client ids."""
     from ..daemon.spool import report as spool_report
 
-    folder = directory or data_settings(config, runtime_dir).spool_dir
-    _ = _write_report(spool_report.show, folder, as_json=as_json)
+    _ = _write_report(spool_report.show, directory, config, runtime_dir, as_json=as_json)
 
 
 @app.command()
@@ -42,13 +41,15 @@ def verify(
     """Verify every checksum. The exit code is 1 if anything is damaged."""
     from ..daemon.spool import report as spool_report
 
-    folder = directory or data_settings(config, runtime_dir).spool_dir
-    if _write_report(spool_report.verify, folder, as_json=as_json).damaged:
+    if _write_report(spool_report.verify, directory, config, runtime_dir, as_json=as_json).damaged:
         raise typer.Exit(1)
 
 
-def _write_report(look: Callable[[Path], Report], folder: Path, *, as_json: bool) -> Report:
+def _write_report(
+    look: Callable[[Path], Report], directory: Path | None, config: Path | None, runtime: Path | None, *, as_json: bool
+) -> Report:
     """Create the report and write it as JSON or as text."""
+    folder = directory or data_settings(config, runtime).spool_dir
     try:
         report = look(folder)
     except OSError as error:
