@@ -12,16 +12,15 @@ from ..hours import MINUTES
 from ..report.data import (
     DuplicateId,
     HoleRange,
-    HostMinutes,
     HourRow,
     IncarnationState,
     KafkaPosition,
     LeftOut,
     MinutePoint,
+    MinuteSeries,
     MissingClass,
     MissingRange,
     Status,
-    TopicMinutes,
 )
 from .result_rows import INTERVALS_MISSED, AuditFrames, StalenessThreshold
 from .scope import Scope
@@ -45,8 +44,8 @@ class CollectedReport:
     duplicates: tuple[DuplicateId, ...]
     holes: tuple[HoleRange, ...]
     step_minutes: int
-    topics: tuple[TopicMinutes, ...]
-    hosts: tuple[HostMinutes, ...]
+    topics: tuple[MinuteSeries, ...]
+    hosts: tuple[MinuteSeries, ...]
     incarnations: tuple[IncarnationState, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -92,8 +91,8 @@ def collect_report(
             )
         ),
         step_minutes=step,
-        topics=tuple(TopicMinutes(name, tuple(found)) for name, found in by_topic.items()),
-        hosts=tuple(HostMinutes(name, tuple(found)) for name, found in by_host.items()),
+        topics=tuple(MinuteSeries(name, tuple(found)) for name, found in by_topic.items()),
+        hosts=tuple(MinuteSeries(name, tuple(found)) for name, found in by_host.items()),
         incarnations=_incarnations(result.found.totals.heartbeats, hosts, at),
         left_out=(*scope.left_out, *left),
     )

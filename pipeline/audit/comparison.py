@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from .bitmaps import BitmapSpan, Bits, compare_bucket, first_ordinal, landed_bits
 from .columns import ID, by_bucket
@@ -19,9 +20,17 @@ COUNTED: Final = "range"
 MISSING: Final = "missing"
 STRAY: Final = "stray"
 _PIECE: Final = ("piece", "first", "end", "minute", "settled_end", "offset_end", "sent_at", "wanted")
-JUDGED: Final = """kind string, topic string, incarnation string, origin int, bucket bigint, minute bigint,
-    first bigint, end bigint, expected bigint, distinct bigint, recovered bigint,
-    settled_end bigint, offset_end bigint, sent_at bigint"""
+ARROW: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("incarnation", pa.string()),
+        ("origin", pa.int32()),
+        *((name, pa.int64()) for name in ("bucket", "minute", "first", "end", "expected", "distinct", "recovered")),
+        *((name, pa.int64()) for name in ("settled_end", "offset_end", "sent_at")),
+    ]
+)
+JUDGED: Final = from_arrow_schema(ARROW)
 """`range`: the part of a range in one bucket, with its counts. `missing`: expected ids that have not landed. `stray`:
 landed ids in no range. `first` and `end` are those of the row; the last three columns are the range's."""
 
@@ -77,22 +86,24 @@ def _words_of(column: "pa.ListArray[Any]") -> Iterator[_Words]:
     """Yield the words of each row: their positions, and their bits."""
     flat = column.flatten()
     places, bits = (flat.field(place).to_numpy(zero_copy_only=False) for place in (0, 1))
-    start = 0
-    for count in column.value_lengths().to_pylist():
-        end = start + (count or 0)
-        yield places[start:end], bits[start:end]
-        start = end
+    for row in _slices_of(column):
+        yield places[row], bits[row]
 
 
 def _pieces_of(column: "pa.ListArray[Any]") -> Iterator[list[_Piece]]:
     """Yield the pieces of each row. Converting by field is four times cheaper than converting structs one by one."""
     flat = column.flatten()
     fields = [flat.field(place).to_pylist() for place in range(len(_PIECE))]
+    for row in _slices_of(column):
+        yield [_Piece(*each) for each in zip(*(field[row] for field in fields), strict=True)]
+
+
+def _slices_of(column: "pa.ListArray[Any]") -> Iterator[slice]:
+    """Yield the place of each row's items in the flattened column."""
     start = 0
     for count in column.value_lengths().to_pylist():
-        end = start + (count or 0)
-        yield [_Piece(*each) for each in zip(*(field[start:end] for field in fields), strict=True)]
-        start = end
+        yield slice(start, start + (count or 0))
+        start += count or 0
 
 
 class _ComparisonRows:
@@ -127,15 +138,3 @@ class _ComparisonRows:
         return pa.RecordBatch.from_arrays(
             [pa.array(values, kind) for values, kind in zip(columns, ARROW.types, strict=True)], schema=ARROW
         )
-
-
-ARROW: Final = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("topic", pa.string()),
-        ("incarnation", pa.string()),
-        ("origin", pa.int32()),
-        *((name, pa.int64()) for name in ("bucket", "minute", "first", "end", "expected", "distinct", "recovered")),
-        *((name, pa.int64()) for name in ("settled_end", "offset_end", "sent_at")),
-    ]
-)

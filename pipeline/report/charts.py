@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .data import HostMinutes, HourRow, Status, TopicMinutes
+from .data import HourRow, MinuteSeries, Status
 from .time_axis import Axis, ColumnCounts, CountsByColumn, sum_by_column, total
 from .wording import MINUTES_A_DAY, UNKNOWN_HOST, hour_text, minute_text, seconds
 
@@ -143,23 +143,21 @@ class AxisSeries(NamedTuple):
     whole: ColumnCounts
 
 
-def topic_series(topics: Iterable[TopicMinutes], axis: Axis) -> list[AxisSeries]:
+def _laid(series: Iterable[MinuteSeries], axis: Axis) -> list[AxisSeries]:
+    """Return each series with its columns and their sum."""
+    return [
+        AxisSeries(item.name, cells, total(cells)) for item in series for cells in (sum_by_column(item.points, axis),)
+    ]
+
+
+def topic_series(topics: Iterable[MinuteSeries], axis: Axis) -> list[AxisSeries]:
     """Return each topic with its columns and their sum, worst first, then largest first."""
-    laid = [
-        AxisSeries(topic.topic, cells, total(cells))
-        for topic in topics
-        for cells in (sum_by_column(topic.points, axis),)
-    ]
-    return sorted(laid, key=lambda item: (-item.whole.status.rank, -item.whole.expected, item.name))
+    return sorted(_laid(topics, axis), key=lambda item: (-item.whole.status.rank, -item.whole.expected, item.name))
 
 
-def host_series(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[AxisSeries]:
+def host_series(hosts: Iterable[MinuteSeries], axis: Axis, most: int) -> list[AxisSeries]:
     """Return each host with its columns, worst first, then by name. Hosts beyond `most` are summed into one row."""
-    laid = [
-        AxisSeries(host.host or UNKNOWN_HOST, cells, total(cells))
-        for host in hosts
-        for cells in (sum_by_column(host.points, axis),)
-    ]
+    laid = [host._replace(name=host.name or UNKNOWN_HOST) for host in _laid(hosts, axis)]
     laid.sort(key=lambda item: (-item.whole.status.rank, item.name))
     if len(laid) <= most:
         return laid

@@ -192,18 +192,11 @@ class MinutePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicMinutes:
-    """Completeness of one topic over time, sorted by minute. Minutes without intake are left out."""
+class MinuteSeries:
+    """Completeness of one topic, or of one host over all topics, sorted by minute. Minutes without intake are left
+    out."""
 
-    topic: str
-    points: tuple[MinutePoint, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HostMinutes:
-    """Completeness of one host over time, summed over all topics."""
-
-    host: str
+    name: str
     points: tuple[MinutePoint, ...]
 
 
@@ -252,8 +245,8 @@ class ReportData:
     holes: tuple[HoleRange, ...] = ()
     step_minutes: int = 1
     """Minutes per point in `topics` and `hosts`."""
-    topics: tuple[TopicMinutes, ...] = ()
-    hosts: tuple[HostMinutes, ...] = ()
+    topics: tuple[MinuteSeries, ...] = ()
+    hosts: tuple[MinuteSeries, ...] = ()
     incarnations: tuple[IncarnationState, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 

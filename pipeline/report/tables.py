@@ -1,11 +1,22 @@
 """The tables of the report: rows of text with their sort and filter values. Long tables are cut after the worst rows
 and state how much is missing."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
-from .data import HourRow, IncarnationState, MissingClass, ReportData, Status
+from .data import (
+    DuplicateId,
+    HoleRange,
+    HourRow,
+    IdRange,
+    IncarnationState,
+    MissingClass,
+    MissingRange,
+    ReportData,
+    Status,
+)
 from .wording import NONE, UNKNOWN_HOST, count_text, hour_text, moment, number, record_ids, seconds, share
 
 CLASS_STATUS: Final = {
@@ -74,10 +85,16 @@ def tables(data: ReportData, rows_max: int) -> tuple[ReportTable, ...]:
     )
 
 
-def _cut(items: Sequence[Item], most: int, what: str) -> tuple[Sequence[Item], tuple[str, ...]]:
-    if len(items) <= most:
-        return items, ()
-    return items[:most], (f"Shown: the first {number(most)} of {number(len(items))} {what}.",)
+class _TableRows(TypedDict):
+    rows: tuple[ReportRow, ...]
+    left_out: tuple[str, ...]
+
+
+def _first_rows(items: Iterable[Item], most: int, what: str, row: Callable[[Item], ReportRow]) -> _TableRows:
+    """Make rows of the first `most` items, and say how many of `what` are left out."""
+    found = list(items)
+    cut = f"Shown: the first {number(most)} of {number(len(found))} {what}."
+    return _TableRows(rows=tuple(map(row, found[:most])), left_out=(cut,) if len(found) > most else ())
 
 
 def _count(value: int, kind: str = "") -> ReportCell:
@@ -92,13 +109,27 @@ def _host(host: str, incarnation: str) -> ReportCell:
     return ReportCell(host or UNKNOWN_HOST, host, "host", incarnation if host else "")
 
 
+def _location(item: IdRange | DuplicateId) -> tuple[ReportCell, ...]:
+    """Topic, hour and host."""
+    return ReportCell(item.topic, kind="topic"), _hour(item.hour), _host(item.host, "")
+
+
+def _id(item: IdRange | DuplicateId, first: int, end: int) -> ReportCell:
+    return ReportCell(record_ids(item.incarnation, item.origin, first, end), kind="id")
+
+
+def _by_id(item: IdRange | DuplicateId) -> tuple[str, str, str, int, int]:
+    """Sort key."""
+    first = item.ordinal if isinstance(item, DuplicateId) else item.first
+    return item.topic, item.hour, item.incarnation, item.origin, first
+
+
 def _status(status: Status, text: str = "") -> ReportCell:
     return ReportCell(text or status, status.rank, f"badge {status}")
 
 
 def _hours(data: ReportData, most: int) -> ReportTable:
     order = sorted(data.rows, key=lambda row: (-row.status.rank, row.hour, row.topic, row.host))
-    shown, left_out = _cut(order, most, "rows, the worst first; the totals above count all of them")
     columns = (
         ReportColumn("Status"), ReportColumn("Hour (UTC)"), ReportColumn("Topic"), ReportColumn("Host", hint="and incarnation"),
         ReportColumn("Accepted", True), ReportColumn("Expected", True, "accepted without holes"), ReportColumn("Arrived", True, "distinct ids in the tables"),
@@ -110,10 +141,9 @@ def _hours(data: ReportData, most: int) -> ReportTable:
         "Hours",
         "One row for each hour, topic and incarnation: what the daemon says it accepted beside what the tables have.",
         columns,
-        tuple(_hour_row(row) for row in shown),
-        "No hour had anything accepted or landed.",
-        left_out,
-        len(data.rows),
+        empty="No hour had anything accepted or landed.",
+        count=len(data.rows),
+        **_first_rows(order, most, "rows, the worst first; the totals above count all of them", _hour_row),
     )
 
 
@@ -157,35 +187,14 @@ def _latency(row: HourRow) -> str:
 
 
 def _missing(data: ReportData, most: int) -> ReportTable:
-    order = sorted(
-        data.missing,
-        key=lambda item: (
-            -CLASS_STATUS[item.missing_class].rank,
-            item.topic,
-            item.hour,
-            item.incarnation,
-            item.origin,
-            item.first,
-        ),
-    )
-    shown, left_out = _cut(order, most, "ranges, the lost ones first")
-    rows = tuple(
-        ReportRow(
-            item.topic,
-            item.hour,
-            CLASS_STATUS[item.missing_class],
-            (
-                _status(CLASS_STATUS[item.missing_class], item.missing_class),
-                ReportCell(item.topic, kind="topic"),
-                _hour(item.hour),
-                _host(item.host, ""),
-                ReportCell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
-                _count(item.count),
-                ReportCell(item.evidence or NONE, kind="wrap"),
-            ),
-        )
-        for item in shown
-    )
+    def row(item: MissingRange) -> ReportRow:
+        status = CLASS_STATUS[item.missing_class]
+        ids = _id(item, item.first, item.end)
+        evidence = ReportCell(item.evidence or NONE, kind="wrap")
+        cells = (_status(status, item.missing_class), *_location(item), ids, _count(item.count), evidence)
+        return ReportRow(item.topic, item.hour, status, cells)
+
+    order = sorted(data.missing, key=lambda item: (-CLASS_STATUS[item.missing_class].rank, *_by_id(item)))
     columns = (
         ReportColumn("Class"), ReportColumn("Topic"), ReportColumn("Hour (UTC)"), ReportColumn("Host"),
         ReportColumn("Record ids", hint="incarnation-origin-ordinal"), ReportColumn("Count", True), ReportColumn("Why"),
@@ -196,34 +205,19 @@ def _missing(data: ReportData, most: int) -> ReportTable:
         "Every id that was given out and has not landed. Lost: land has read past it. Late: land has not come that far. "
         "Pending: still in the host's spool.",
         columns,
-        rows,
-        "No id is missing.",
-        left_out,
-        sum(row.missing for row in data.rows),
+        empty="No id is missing.",
+        count=sum(row.missing for row in data.rows),
+        **_first_rows(order, most, "ranges, the lost ones first", row),
     )
 
 
 def _duplicates(data: ReportData, most: int) -> ReportTable:
-    order = sorted(
-        data.duplicates, key=lambda item: (item.topic, item.hour, item.incarnation, item.origin, item.ordinal)
-    )
-    shown, left_out = _cut(order, most, "ids")
-    rows = tuple(
-        ReportRow(
-            item.topic,
-            item.hour,
-            Status.DUPLICATED,
-            (
-                ReportCell(item.topic, kind="topic"),
-                _hour(item.hour),
-                _host(item.host, ""),
-                ReportCell(record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1), kind="id"),
-                _count(len(item.places)),
-                ReportCell(_places(item.places), kind="wrap"),
-            ),
-        )
-        for item in shown
-    )
+    def row(item: DuplicateId) -> ReportRow:
+        places = ReportCell(_places(item.places), kind="wrap")
+        ids = _id(item, item.ordinal, item.ordinal + 1)
+        cells = (*_location(item), ids, _count(len(item.places)), places)
+        return ReportRow(item.topic, item.hour, Status.DUPLICATED, cells)
+
     columns = (
         ReportColumn("Topic"), ReportColumn("Hour (UTC)"), ReportColumn("Host"), ReportColumn("Record id", hint="incarnation-origin-ordinal"),
         ReportColumn("Times", True), ReportColumn("Where in Kafka", hint="partition and offset; seal keeps the first"),
@@ -233,10 +227,9 @@ def _duplicates(data: ReportData, most: int) -> ReportTable:
         "Landed more than once",
         "Ids that lie in Kafka more than once. Sealing keeps the first place and removes the others.",
         columns,
-        rows,
-        "No id has landed twice.",
-        left_out,
-        sum(row.duplicated for row in data.rows),
+        empty="No id has landed twice.",
+        count=sum(row.duplicated for row in data.rows),
+        **_first_rows(sorted(data.duplicates, key=_by_id), most, "ids", row),
     )
 
 
@@ -247,24 +240,10 @@ def _places(places: Sequence[tuple[int, int]]) -> str:
 
 
 def _holes(data: ReportData, most: int) -> ReportTable:
-    order = sorted(data.holes, key=lambda item: (item.topic, item.hour, item.incarnation, item.origin, item.first))
-    shown, left_out = _cut(order, most, "holes")
-    rows = tuple(
-        ReportRow(
-            item.topic,
-            item.hour,
-            "",
-            (
-                ReportCell(item.topic, kind="topic"),
-                _hour(item.hour),
-                _host(item.host, ""),
-                ReportCell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
-                _count(item.count),
-                ReportCell(item.reason),
-            ),
-        )
-        for item in shown
-    )
+    def row(item: HoleRange) -> ReportRow:
+        cells = (*_location(item), _id(item, item.first, item.end), _count(item.count), ReportCell(item.reason))
+        return ReportRow(item.topic, item.hour, "", cells)
+
     columns = (
         ReportColumn("Topic"), ReportColumn("Hour (UTC)"), ReportColumn("Host"), ReportColumn("Record ids"), ReportColumn("Count", True), ReportColumn("Reason"),
     )  # fmt: skip
@@ -274,32 +253,21 @@ def _holes(data: ReportData, most: int) -> ReportTable:
         "Ids that the daemon gave out and will never send: their records were dead-lettered or aborted, or lay in a damaged "
         "part of the spool. Nobody waits for them.",
         columns,
-        rows,
-        "No id is a hole.",
-        left_out,
-        sum(row.holes for row in data.rows),
+        empty="No id is a hole.",
+        count=sum(row.holes for row in data.rows),
+        **_first_rows(sorted(data.holes, key=_by_id), most, "holes", row),
     )
 
 
 def _recovered_and_foreign(data: ReportData, most: int) -> ReportTable:
+    def row(item: HourRow) -> ReportRow:
+        host = _host(item.host, item.incarnation) if item.incarnation or item.host else ReportCell(NONE, "")
+        topic = ReportCell(item.topic, kind="topic")
+        cells = (topic, _hour(item.hour), host, _count(item.recovered), _count(item.foreign))
+        return ReportRow(item.topic, item.hour, "", cells)
+
     odd = [row for row in data.rows if row.recovered or row.foreign]
     order = sorted(odd, key=lambda row: (row.topic, row.hour, row.incarnation))
-    shown, left_out = _cut(order, most, "rows")
-    rows = tuple(
-        ReportRow(
-            row.topic,
-            row.hour,
-            "",
-            (
-                ReportCell(row.topic, kind="topic"),
-                _hour(row.hour),
-                _host(row.host, row.incarnation) if row.incarnation or row.host else ReportCell(NONE, ""),
-                _count(row.recovered),
-                _count(row.foreign),
-            ),
-        )
-        for row in shown
-    )
     columns = (
         ReportColumn("Topic"),
         ReportColumn("Hour (UTC)"),
@@ -313,18 +281,20 @@ def _recovered_and_foreign(data: ReportData, most: int) -> ReportTable:
         "Recovered: ids in a hole that landed after all. Foreign: rows without an id, from other producers. "
         "Both are counted and not judged.",
         columns,
-        rows,
-        "No row is recovered or foreign.",
-        left_out,
-        sum(row.recovered + row.foreign for row in odd),
+        empty="No row is recovered or foreign.",
+        count=sum(row.recovered + row.foreign for row in odd),
+        **_first_rows(order, most, "rows", row),
     )
 
 
 def _incarnations(data: ReportData, most: int) -> ReportTable:
     rank = {"silent": 0, "running": 1, "closed": 2}
     order = sorted(data.incarnations, key=lambda state: (rank.get(state.state, 0), state.host, state.incarnation))
-    shown, left_out = _cut(order, most, "incarnations, the silent ones first")
-    topics = _count_by(data.rows, lambda row: row.incarnation)
+    hours = Counter(row.incarnation for row in data.rows)
+
+    def row(state: IncarnationState) -> ReportRow:
+        return _incarnation_row(state, data.ran_at_ms, hours[state.incarnation])
+
     columns = (
         ReportColumn("State"), ReportColumn("Host"), ReportColumn("Incarnation"), ReportColumn("Last heartbeat", True),
         ReportColumn("Settled before"), ReportColumn("Hours here", True, "rows in the table of hours"),
@@ -334,10 +304,9 @@ def _incarnations(data: ReportData, most: int) -> ReportTable:
         "Hosts and their books",
         "What each host last said about itself. One that is silent makes its hours unknown until it speaks or is retired.",
         columns,
-        tuple(_incarnation_row(state, data.ran_at_ms, topics.get(state.incarnation, 0)) for state in shown),
-        "No host has written to the audit topic.",
-        left_out,
-        len(data.incarnations),
+        empty="No host has written to the audit topic.",
+        count=len(data.incarnations),
+        **_first_rows(order, most, "incarnations, the silent ones first", row),
     )
 
 
@@ -359,13 +328,6 @@ def _incarnation_row(state: IncarnationState, now_ms: int, hours: int) -> Report
             _count(hours),
         ),
     )
-
-
-def _count_by(rows: Iterable[HourRow], key: Callable[[HourRow], str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[key(row)] = counts.get(key(row), 0) + 1
-    return counts
 
 
 def hours_note(data: ReportData) -> str:

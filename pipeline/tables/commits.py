@@ -8,7 +8,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
@@ -168,24 +168,28 @@ def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) ->
 
 def find_commit(table: "DeltaTable", commit: str) -> int | None:
     """Return the version of the commit with this id; None when no recent commit has it."""
-    for limit in HISTORY[:2]:
-        for entry in table.history(limit):
-            if read_notes(entry.get("userMetadata")).get("id") == commit:
-                return cast(int, entry["version"])
-    return None
+    found = _search_history(table, HISTORY[:2], lambda notes: notes.get("id") == commit)
+    return None if found is None else cast(int, found["version"])
 
 
 def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, str]:
     """Return the metadata of the commit that carries this transaction; empty when its entry in the log is gone."""
-    for limit in HISTORY:
+    found = _search_history(table, HISTORY, lambda notes: (notes.get("app"), notes.get("version")) == (app, version))
+    return {} if found is None else dict(read_notes(found["userMetadata"])["metadata"])
+
+
+def _search_history(
+    table: "DeltaTable", limits: Sequence[int | None], is_wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any] | None:
+    """Return the newest commit with such notes, among these numbers of newest commits."""
+    for limit in limits:
         entries = table.history(limit)
         for entry in entries:
-            notes = read_notes(entry.get("userMetadata"))
-            if (notes.get("app"), notes.get("version")) == (app, version):
-                return dict(notes["metadata"])
+            if is_wanted(read_notes(entry.get("userMetadata"))):
+                return entry
         if limit is None or len(entries) < limit:
             break
-    return {}
+    return None
 
 
 def commit(order: CommitSpec, files: Sequence[AddedFile], *, seen: "DeltaTable | None" = None) -> int:

@@ -7,17 +7,16 @@ from typing import Final
 from penstock.pipeline.report.data import (
     DuplicateId,
     HoleRange,
-    HostMinutes,
     HourRow,
     IncarnationState,
     KafkaPosition,
     LeftOut,
     MinutePoint,
+    MinuteSeries,
     MissingClass,
     MissingRange,
     ReportData,
     Status,
-    TopicMinutes,
 )
 
 HOUR_0: Final = 29_737_620
@@ -159,15 +158,15 @@ def troubled() -> ReportData:
         duplicates=tuple(duplicates),
         holes=holes,
         topics=(
-            TopicMinutes("clicks", _minutes(hours, 16_000, chance, lost_minute | twice_minute)),
-            TopicMinutes("orders", _minutes(hours, 560, chance, late_minutes)),
-            TopicMinutes("sensors.raw", _minutes(4, 150, chance, {})[180:]),
+            MinuteSeries("clicks", _minutes(hours, 16_000, chance, lost_minute | twice_minute)),
+            MinuteSeries("orders", _minutes(hours, 560, chance, late_minutes)),
+            MinuteSeries("sensors.raw", _minutes(4, 150, chance, {})[180:]),
         ),
         hosts=(
-            HostMinutes("edge-01.example", _minutes(hours, 8_000, chance, lost_minute)),
-            HostMinutes("edge-02.example", _minutes(hours, 8_000, chance, twice_minute)),
-            HostMinutes("edge-03.example", _minutes(hours, 560, chance, late_minutes)),
-            HostMinutes("edge-04.example", _minutes(4, 150, chance, {})[180:]),
+            MinuteSeries("edge-01.example", _minutes(hours, 8_000, chance, lost_minute)),
+            MinuteSeries("edge-02.example", _minutes(hours, 8_000, chance, twice_minute)),
+            MinuteSeries("edge-03.example", _minutes(hours, 560, chance, late_minutes)),
+            MinuteSeries("edge-04.example", _minutes(4, 150, chance, {})[180:]),
         ),
         incarnations=tuple(
             IncarnationState(
@@ -194,8 +193,8 @@ def good() -> ReportData:
         hours=(hour_of(0),),
         tables="/srv/lake/penstock",
         rows=(row(host=0), row(host=1, accepted=498_220)),
-        topics=(TopicMinutes("clicks", points),),
-        hosts=(HostMinutes("edge-01.example", points), HostMinutes("edge-02.example", points[:31])),
+        topics=(MinuteSeries("clicks", points),),
+        hosts=(MinuteSeries("edge-01.example", points), MinuteSeries("edge-02.example", points[:31])),
         incarnations=(
             IncarnationState(incarnation(0), "edge-01.example", "running", NOW_MS - 4_000, NOW_MS - 9_000),
             IncarnationState(incarnation(1), "edge-02.example", "closed", NOW_MS - 1_900_000, NOW_MS - 1_900_000),
@@ -238,8 +237,8 @@ def huge(*, hours: int = 2_000, hosts: int = 1_500, topics: int = 300, names: in
             MissingRange(f"topic-{n % topics:03}", hour_of(n % hours), incarnation(n % hosts), f"host-{n % hosts}", 0, 7 * n, 7 * n + 1, MissingClass.LOST)
             for n in range(names)
         ),
-        topics=tuple(TopicMinutes(f"topic-{n:03}", points(n % 50 == 3)) for n in range(topics)),
-        hosts=tuple(HostMinutes(f"host-{n}", points(n % 200 == 5)) for n in range(hosts)),
+        topics=tuple(MinuteSeries(f"topic-{n:03}", points(n % 50 == 3)) for n in range(topics)),
+        hosts=tuple(MinuteSeries(f"host-{n}", points(n % 200 == 5)) for n in range(hosts)),
         left_out=(LeftOut("ranges of lost ids", names, 3 * names),),
     )  # fmt: skip
 
@@ -266,7 +265,7 @@ def hostile() -> ReportData:
             ),
         ),
         holes=(HoleRange(HOSTILE, "no-hour", incarnation(0), endless, 0, 8, 9, HOSTILE),),
-        topics=tuple(TopicMinutes(name, points) for name in names),
-        hosts=tuple(HostMinutes(name, points) for name in names),
+        topics=tuple(MinuteSeries(name, points) for name in names),
+        hosts=tuple(MinuteSeries(name, points) for name in names),
         incarnations=(IncarnationState(incarnation(0), HOSTILE, HOSTILE, -(10**15), 10**18),),
     )
