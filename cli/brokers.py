@@ -75,7 +75,6 @@ class BrokerConnections:
         self._open: list[BrokerConnection] = []
 
     def close(self) -> None:
-        """Close all connections."""
         for each in self._open:
             _ = each.connection.close()
         self._resolver.close()

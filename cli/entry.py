@@ -1,4 +1,4 @@
-"""Entry point of the command `penstock`. An installation for clients only has no command line; the error names what to install."""
+"""Entry point of the command `penstock`. In an installation for clients only, the error names what to install."""
 
 import sys
 from typing import NoReturn

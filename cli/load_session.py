@@ -1,6 +1,7 @@
-"""One session of `penstock loadgen`, in a process of its own: sends frames, reports progress and, when done, its measurements.
+"""One session of `penstock loadgen`, in its own process.
 
-Reads its order as JSON from the command line, writes JSON lines: `{"acknowledged": n}` a few times a second, then the result.
+Reads its `LoadSpec` as JSON from the command line. Writes JSON lines: `{"acknowledged": n}` a few times a second, then
+the `LoadResult`.
 """
 
 import json
@@ -21,7 +22,7 @@ _LATENCIES_MAX: Final = 200_000
 
 
 class LoadSpec(NamedTuple):
-    """What one session shall do. `rate` 0: as fast as it goes; `key_bytes` 0: keyless."""
+    """Load of one session. `rate` 0: as fast as possible; `key_bytes` 0: no keys."""
 
     socket: str
     topic: str
@@ -36,7 +37,7 @@ class LoadSpec(NamedTuple):
 
 
 class LoadResult(NamedTuple):
-    """What one session saw. CPU in microseconds; latencies in ms from handing over to the answer, a frame each."""
+    """Measurements of one session. CPU in microseconds; latencies of frames in ms, from `send` to the answer."""
 
     sent: int
     acknowledged: int
@@ -48,7 +49,7 @@ class LoadResult(NamedTuple):
 
 
 class LoadSession:
-    """Sends frames of ready-made records and notes their answers."""
+    """Sends frames of prepared records and counts their answers."""
 
     def __init__(self, order: LoadSpec, tell: Callable[[dict[str, object]], None]) -> None:
         self._order = order
@@ -70,7 +71,7 @@ class LoadSession:
         return values, keys
 
     def run(self) -> LoadResult:
-        """Send for the ordered time, wait for every answer, report the measurements."""
+        """Send for the given time, wait for every answer, and return the measurements."""
         producer = Producer(self._order.socket, level=cast("LevelName", self._order.level), detail="none")
         before = resource.getrusage(resource.RUSAGE_SELF)
         began = time.monotonic()
@@ -94,7 +95,7 @@ class LoadSession:
         )
 
     def _due(self, elapsed: float) -> int:
-        """How many records to send now: a frame, or less where the rate does not allow that many yet."""
+        """Return the number of records to send now: a frame, or fewer if the rate does not allow a frame yet."""
         if self._order.rate == 0:
             return self._order.frame_records
         return min(self._order.frame_records, max(0, int(elapsed * self._order.rate) - self.sent))
@@ -131,7 +132,6 @@ def _write(item: dict[str, object]) -> None:
 
 
 def main() -> int:
-    """Entry point of the process."""
     order = LoadSpec(**json.loads(sys.argv[1]))
     _write(LoadSession(order, _write).run()._asdict())
     return 0

@@ -79,7 +79,6 @@ def version(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point."""
     try:
         app()
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`penstock status` for people."""
+"""The text form of `penstock status`."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from rich.table import Table
 
 
 def show(stats: dict[str, Any]) -> None:
-    """Print the page."""
     console = Console()
     console.print(_summary(stats))
     if stats["nodes"]:

@@ -40,7 +40,6 @@ class TopicAdmin:
         self._controller: tuple[str, int] | None = None
 
     def close(self) -> None:
-        """Close the connections."""
         self._connections.close()
 
     def describe(self, topic: str, settings: list[str]) -> TopicDescription | None:

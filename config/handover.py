@@ -24,7 +24,6 @@ def write(settings: Settings, path: Path) -> None:
 
 
 def read(path: Path) -> Settings:
-    """Read the settings that `write` wrote."""
     return Settings.model_validate_json(path.read_bytes())
 
 

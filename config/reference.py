@@ -66,7 +66,6 @@ _SECURITY = frozenset(SecuritySettings.model_fields)
 
 
 def page() -> str:
-    """Render the daemon's page in Markdown."""
     parts = [_HEAD, *section_rows("Top level", Settings, skip=(BaseModel,))]
     parts += section_rows("[kafka]", KafkaSettings, kafka=True, without=_SECURITY)
     parts += section_rows("[kafka]: security", SecuritySettings, kafka=True)
@@ -81,14 +80,12 @@ def page() -> str:
 
 
 def direct_page() -> str:
-    """Render the direct producer's page in Markdown."""
     parts = [_DIRECT_HEAD, *section_rows("The settings", DirectSettings, kafka=True, without=_SECURITY)]
     parts += [*section_rows("Security", SecuritySettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
     return "\n".join(parts)
 
 
 def pipeline_page() -> str:
-    """Render the pipeline's page in Markdown."""
     lines = [_PIPELINE_HEAD, *section_rows("Top level", PipelineSettings, skip=(BaseModel,), unset="none")]
     lines += section_rows("[kafka]", PipelineKafka, without=_SECURITY | {"java"}, unset="none")
     lines += _java()

@@ -4,7 +4,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 def dotted(name: str) -> str:
-    """Return Kafka's name of an attribute."""
     return name.replace("_", ".")
 
 

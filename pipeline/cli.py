@@ -265,7 +265,6 @@ def _say(text: str) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line."""
     try:
         app()
     except BrokenPipeError:

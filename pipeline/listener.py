@@ -84,8 +84,6 @@ class EventQueue:
 
 
 class PipelineQueryListener(StreamingQueryListener):
-    """Query listener for `spark.streams.addListener`."""
-
     def __init__(self, followers: Sequence[QueryEventSink], *, queue_max: int) -> None:
         super().__init__()
         self._sinks: Final = tuple(followers)
@@ -105,11 +103,9 @@ class PipelineQueryListener(StreamingQueryListener):
         self._queue.put(QueryStarted(self._names[str(event.id)]))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A trigger ended."""
         self._queue.put(parse_progress(event.progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """A trigger found nothing."""
         self._queue.put(QueryIdle(self._names.get(str(event.id), str(event.id))))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802

@@ -83,13 +83,11 @@ class QueryMetrics:
         }
 
     def add(self, name: str, amount: float, **labels: str) -> None:
-        """Increase a counter."""
         assert _DECLARED[name].kind == "counter"
         kept = self._instruments[name]
         (kept.labels(**labels) if labels else kept).inc(amount)
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge."""
         kept = self._instruments[name]
         assert isinstance(kept, Gauge)
         (kept.labels(**labels) if labels else kept).set(value)

@@ -8,8 +8,6 @@ _BEHIND: Final = {"minOffsetsBehindLatest": "min", "avgOffsetsBehindLatest": "av
 
 
 class QueryStarted(NamedTuple):
-    """A query started."""
-
     query: str
 
 

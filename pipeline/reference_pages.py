@@ -18,7 +18,6 @@ by default `/etc/penstock/pipeline.toml`. Logs are JSON lines on standard error;
 
 
 def options() -> dict[str, set[str]]:
-    """The options of each verb."""
     return options_of(app)
 
 

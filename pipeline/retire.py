@@ -40,8 +40,6 @@ class KnownIncarnation:
 
 
 class Retired(NamedTuple):
-    """Result of `retire`."""
-
     heartbeat: AuditHeartbeat
     written: bool
     """False: the incarnation was already closed."""

@@ -135,7 +135,6 @@ def _listener(settings: PipelineSettings) -> PipelineQueryListener:
 
 
 def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange | None") -> "AuditResult":
-    """Run one audit."""
     from .audit import audit_job as job
 
     require_topics(settings, [settings.audit.topic])
@@ -147,7 +146,6 @@ def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange |
 
 
 def seal(settings: PipelineSettings, *, master: str | None) -> "SealResult":
-    """Seal the hours that can be sealed."""
     from .seal import seal_job as job
 
     spark, tables = _open(settings, "seal", master)

@@ -48,8 +48,6 @@ _Classify = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """Result of one run."""
-
     run_id: str
     exit_code: int
     data: ReportData
@@ -168,7 +166,6 @@ class _AuditRun:
         return self._data(hours, shown)
 
     def _fold(self) -> AuditTotals:
-        """Read and fold the audit topic once."""
         most = self._source.records_max()
         self._on_driver = most is not None and most <= self._folded_max
         with self._frames.uncompiled_plans(little=most is not None and most <= UNCOMPILED_ROWS_MAX):

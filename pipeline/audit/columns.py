@@ -13,7 +13,6 @@ HOURLY: Final = ("topic", "hour", "incarnation")
 
 
 def hour_of_minute(minute: Column) -> Column:
-    """The hour of a minute since 1970."""
     return F.date_format(F.timestamp_seconds(minute * 60), HOUR_FORMAT)
 
 
@@ -28,7 +27,6 @@ def hour_end_ms(hour: Column) -> Column:
 
 
 def minute_text(minute: Column) -> Column:
-    """Format a minute since 1970."""
     return F.date_format(F.timestamp_seconds(minute * 60), "yyyy-MM-dd HH:mm")
 
 
@@ -54,7 +52,6 @@ def word_of(ordinal: Column) -> Column:
 
 
 def bucket_of_word(word: Column) -> Column:
-    """The bucket that contains the word."""
     return F.shiftright(word, WORDS.bit_length() - 1) + 1
 
 

@@ -113,7 +113,6 @@ class _ComparisonRows:
         self._rows: list[tuple[Any, ...]] = []
 
     def add_bucket(self, place: tuple[str, str, int, int], bits: Bits, found: list[_Piece]) -> None:
-        """Compare one bucket and add its rows."""
         ranges = [piece for piece in found if piece.piece == RANGE]
         answer = compare_bucket(
             bits,
@@ -133,7 +132,6 @@ class _ComparisonRows:
             self._rows.append((STRAY, *place, None, first, end, None, None, None, None, None, None))
 
     def batch(self) -> pa.RecordBatch:
-        """Return all collected rows."""
         columns = list(zip(*self._rows, strict=True)) or [()] * len(ARROW)
         return pa.RecordBatch.from_arrays(
             [pa.array(values, kind) for values, kind in zip(columns, ARROW.types, strict=True)], schema=ARROW

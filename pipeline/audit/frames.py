@@ -82,7 +82,6 @@ class FrameCache:
         return made
 
     def empty_frame(self, schema: StructType | str) -> DataFrame:
-        """Return a frame without rows."""
         kinds = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         assert isinstance(kinds, StructType), "a schema is of columns"
         return self.local(to_arrow_schema(kinds).empty_table(), kinds)
@@ -96,10 +95,8 @@ class FrameCache:
         return found if found.num_rows <= self._driver_rows_max else None
 
     def are_on_driver(self, *frames: DataFrame) -> bool:
-        """Whether the driver has all these frames."""
         return all(id(frame) in self._small for frame in frames)
 
     def is_empty(self, frame: DataFrame) -> bool:
-        """Whether the frame has no rows."""
         known = self._small.get(id(frame))
         return frame.isEmpty() if known is None else known.num_rows == 0

@@ -1,7 +1,6 @@
-"""Folds the audit topic: of every key the newest total, whatever came twice, late, in another order or not at all.
+"""Folds the audit topic to the newest total of every key, whatever the order of the records.
 
-What the records must be is said by `wire.audit_records`; a record that is none of them is counted and otherwise as if it had been
-lost, which the books then show.
+`wire.audit_records` declares the records. Any other record is counted and then ignored, as if it were lost.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from . import schemas
 from .columns import hour_of_minute
 
 RANGE_MAX: Final = 1 << 32
-"""No minute has so many ordinals of one origin: a range that says so is damage, and would be taken apart into too many buckets."""
+"""No minute has so many ordinals of one origin. A longer range is damaged, and would be split into too many buckets."""
 _SENT_AT_MAX: Final = (MINUTE_MAX + 1) * 60_000
 _UNREAD: Final = "?"
 _VALUE: Final = """v int, kind string, incarnation string, host string, shard int, version bigint, sent_at bigint, era int,
@@ -52,7 +51,7 @@ class AuditTotals:
     """`schemas.HEARTBEATS`."""
 
     def cached(self, keep: Callable[[DataFrame], DataFrame]) -> "AuditTotals":
-        """The same, each frame computed once."""
+        """Return the same frames, each computed once."""
         frames = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "newest"}
         return replace(self, **{name: keep(frame) for name, frame in frames.items()})
 
@@ -62,9 +61,10 @@ class AuditTotals:
 
 
 def fold(records: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[AuditTotals, int]:
-    """The books, and how many records could not be read.
+    """Return the totals, and the number of records that could not be read.
 
-    `records` has the binary columns `key` and `value`; those without a value (deletions) are left out. `keep` computes a frame once.
+    `records` has the binary columns `key` and `value`; records without a value (deletions) are ignored. `keep` computes
+    a frame once.
 
     Raises:
         AuditVersionError: there are records of a newer version.
@@ -80,7 +80,7 @@ def fold(records: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[Au
 
 
 def _newest(records: DataFrame) -> DataFrame:
-    """One row a key: its newest record; and one row with the key `?` for all that cannot be read."""
+    """Return the newest record of each key, and one row of kind `?` for all records that cannot be read."""
     given = records.where(F.col("value").isNotNull()).select(
         "key", F.from_json(F.col("value").cast("string"), _VALUE).alias("_")
     )
@@ -97,7 +97,7 @@ def _newest(records: DataFrame) -> DataFrame:
 
 
 def _readable(value: str) -> Column:
-    """Whether the parsed record is one that `audit_records.decode` would take."""
+    """Whether `audit_records.decode` would accept the parsed record."""
 
     def field(name: str) -> Column:
         return F.col(f"{value}.{name}")

@@ -19,7 +19,6 @@ LagCommitOutcome = Literal["committed", "refused", "unreachable"]
 
 
 def group_of(settings: PipelineSettings, job: str = JOB) -> str:
-    """The group of a job."""
     return f"{settings.listener.lag_group_prefix}{job}"
 
 

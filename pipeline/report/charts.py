@@ -205,8 +205,6 @@ def _together(hours: Sequence[str], rows: Sequence[HourRow]) -> LatencyHour:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Text in a chart."""
-
     x: float
     y: float
     text: str

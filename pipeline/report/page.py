@@ -32,7 +32,6 @@ STATUS_WORD: Final = {
 
 
 def render(data: ReportData, limits: ReportLimits | None = None) -> str:
-    """Render the page about this run."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     shown = view(data, limits or ReportLimits())

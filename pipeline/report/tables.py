@@ -119,7 +119,6 @@ def _id(item: IdRange | DuplicateId, first: int, end: int) -> ReportCell:
 
 
 def _by_id(item: IdRange | DuplicateId) -> tuple[str, str, str, int, int]:
-    """Sort key."""
     first = item.ordinal if isinstance(item, DuplicateId) else item.first
     return item.topic, item.hour, item.incarnation, item.origin, first
 

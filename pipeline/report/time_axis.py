@@ -103,7 +103,6 @@ class ColumnCounts:
 
     @property
     def status(self) -> Status:
-        """The worst status in the column."""
         if self.lost:
             return Status.LOST
         if self.duplicated:
@@ -116,7 +115,6 @@ CountsByColumn = Mapping[int, ColumnCounts]
 
 
 def sum_by_column(points: Iterable[MinutePoint], axis: Axis) -> dict[int, ColumnCounts]:
-    """Sum points by column."""
     cells: dict[int, ColumnCounts] = {}
     for point in points:
         column = axis.column(point.minute)
@@ -126,7 +124,6 @@ def sum_by_column(points: Iterable[MinutePoint], axis: Axis) -> dict[int, Column
 
 
 def total(cells: CountsByColumn) -> ColumnCounts:
-    """Sum all columns."""
     whole = ColumnCounts()
     for cell in cells.values():
         whole.add(cell)

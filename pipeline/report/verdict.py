@@ -31,7 +31,6 @@ class ReportTotals:
 
 
 def report_totals(rows: Iterable[HourRow]) -> ReportTotals:
-    """Sum the counts over `rows`."""
     sums = dict.fromkeys(ReportTotals.__slots__, 0)
     for row in rows:
         if row.status is Status.COUNTED:
@@ -78,7 +77,6 @@ class AuditVerdict:
 
 
 def judge(data: ReportData) -> AuditVerdict:
-    """Judge a run."""
     sums = report_totals(data.rows)
     findings = [
         finding

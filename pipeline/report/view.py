@@ -100,7 +100,6 @@ class View:
 
 
 def view(data: ReportData, limits: ReportLimits) -> View:
-    """Build the page's content for this run."""
     minutes = [point.minute for topic in data.topics for point in topic.points]
     minutes += [point.minute for host in data.hosts for point in host.points]
     axis = make_axis(minutes, columns_max=limits.columns, step_minutes=data.step_minutes)

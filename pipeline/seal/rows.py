@@ -37,7 +37,6 @@ SEALS: Final = StructType(
 
 
 def seals_table(tables: Tables) -> Table:
-    """The table `seals`."""
     return tables.table(SEALS_TABLE, SEALS)
 
 

@@ -53,8 +53,6 @@ class HourKey(NamedTuple):
 
 @dataclass(slots=True)
 class SealResult:
-    """Results of one run."""
-
     sealed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Rows that the run added to `seals`."""
     reopened: list[ReopenHour] = field(default_factory=list[ReopenHour])

@@ -40,8 +40,6 @@ class AddedFile(NamedTuple):
 
 
 class _File:
-    """A file being written."""
-
     def __init__(self, root: Path, partition: dict[str, Value], name: str, schema: pa.Schema) -> None:
         self.partition = partition
         self.relative = f"{folder(partition)}/{name}" if partition else name
@@ -156,7 +154,6 @@ class FileWriter:
         return self._ended
 
     def discard(self) -> None:
-        """Delete all files written so far."""
         for file in self._open.values():
             file.discard()
         for added in self._ended:

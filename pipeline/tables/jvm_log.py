@@ -37,8 +37,6 @@ def gateway(spark: SparkSession) -> tuple[Java, Java]:
 
 
 class LogFile(NamedTuple):
-    """A data file of one version."""
-
     path: str
     bytes: int
     rows: int
@@ -63,11 +61,9 @@ class JvmLog:
         return None if version < 0 else version
 
     def schema(self) -> StructType:
-        """The columns of the newest version."""
         return StructType.fromJson(json.loads(self._snapshot().schema().json()))
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Names of the partition columns, in order."""
         return tuple(self._java(self._snapshot().metadata().partitionColumns()))
 
     def check_protocol(self) -> None:
