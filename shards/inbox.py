@@ -14,16 +14,8 @@ import zmq
 
 from ..runtime.loop import Loop
 from ..wire.errors import FrameError
-from ..wire.messages import (
-    MESSAGE_BYTES_MAX,
-    Envelope,
-    Ping,
-    RouterMessage,
-    ShardMessage,
-    ShardWelcome,
-    decode,
-    encode,
-)
+from ..wire.message_codec import MESSAGE_BYTES_MAX, Envelope, decode, encode
+from ..wire.messages import Ping, RouterMessage, ShardMessage, ShardWelcome
 
 PING_S: Final = 0.5
 """A message is sent at least this often; the router tolerates `shard_silence_ms` without one."""

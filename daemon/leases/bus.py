@@ -7,11 +7,7 @@ protocol, fall silent or must be killed are killed through their pidfd.
 """
 
 import os
-import select
-import signal
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -24,19 +20,10 @@ from ...runtime.logs import get
 from ...runtime.loop import READ, Loop
 from ...wire.errors import FrameError
 from ...wire.journal import JournalSlot
-from ...wire.messages import (
-    MESSAGE_BYTES_MAX,
-    Envelope,
-    Ping,
-    RouterMessage,
-    ShardHello,
-    ShardMessage,
-    ShardWelcome,
-    Stop,
-    decode,
-    encode,
-)
+from ...wire.message_codec import MESSAGE_BYTES_MAX, Envelope, decode, encode
+from ...wire.messages import Ping, RouterMessage, ShardHello, ShardMessage, ShardWelcome, Stop
 from . import journals
+from .shard_peer import ShardPeer, ShardPeerState
 
 PING_S: Final = 0.5
 """Every shard receives a message at least this often."""
@@ -70,42 +57,6 @@ class BusSettings(NamedTuple):
     settings_digest: str
     expiration_ms: int
     silence_ms: int
-
-
-class ShardPeerState(Enum):
-    """States of a shard process, from its first message to its exit."""
-
-    CONNECTED = "connected"
-    READY = "ready"
-    REFUSED = "refused"
-    """Not accepted: ordered to exit, never reported to the leases."""
-    DYING = "dying"
-    """Killed, and not reaped yet."""
-    JOURNAL_LOCKED = "locked"
-    """Reaped, but its journal is still locked: a fault; its leases are not granted meanwhile."""
-
-
-@dataclass(slots=True, eq=False)
-class ShardPeer:
-    """One shard process and the hop numbers in both directions."""
-
-    identity: bytes
-    shard_id: int
-    shard_start: int
-    pid: int
-    pidfd: int
-    last_received_at: float
-    state: ShardPeerState = ShardPeerState.CONNECTED
-    router_start: int = 0  # in its last message; 0 until it has received WELCOME
-    processed: int = -1  # sequence of its last message that was applied
-    acked: int = -1  # our last sequence that it acked
-    next_seq: int = 0  # sequence of our next message
-    last_sent_at: float = 0.0
-    journal: Path | None = None  # set by its second HELLO
-    kill_at: float | None = None  # when to kill it, if it has not exited by then
-    told_to_stop: bool = False
-    """A STOP was sent: failing to reach this shard afterwards is not a fault."""
-    queue: list[RouterMessage] = field(default_factory=list)  # WELCOME or STOP, for the next `Bus.flush`
 
 
 class Bus:
@@ -180,7 +131,7 @@ class Bus:
             elif pair.kill_at is not None:
                 if now >= pair.kill_at:
                     pair.kill_at = None
-                    self._signal(pair)
+                    pair.signal_kill()
             elif (
                 pair.state is not ShardPeerState.DYING
                 and now >= pair.last_received_at + silence_s
@@ -209,7 +160,7 @@ class Bus:
         get().error("shard_killed", shard=seat, pid=pair.pid, reason=reason)
         pair.state = ShardPeerState.DYING
         self._events.shard_dying(seat, now)
-        self._signal(pair)
+        pair.signal_kill()
 
     def close(self) -> None:
         """Unbind. Shards detect the router's exit by its pidfd."""
@@ -242,13 +193,6 @@ class Bus:
         pair.last_sent_at = now
         pair.told_to_stop = pair.told_to_stop or isinstance(message, Stop)
 
-    @staticmethod
-    def _signal(pair: ShardPeer) -> None:
-        try:
-            signal.pidfd_send_signal(pair.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # its pidfd is readable, or will be at once
-
     # --- messages from shards ----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
@@ -279,16 +223,9 @@ class Bus:
             envelope, message = decode(parts[1])
         except FrameError as error:
             return f"it said something that is no message: {error}"
-        if envelope.shard_start != pair.shard_start:
-            return f"a message of shard start {envelope.shard_start}, not {pair.shard_start}"
-        if envelope.router_start not in {pair.router_start, self._settings.start}:
-            return f"a message for router start {envelope.router_start}"
-        if envelope.seq != pair.processed + 1:
-            return f"message {envelope.seq} follows {pair.processed}"
-        if not pair.acked <= envelope.ack < pair.next_seq:
-            return f"acknowledgement {envelope.ack} outside {pair.acked} to {pair.next_seq - 1}"
-        pair.router_start, pair.acked, pair.last_received_at = envelope.router_start, envelope.ack, now
-        pair.processed = envelope.seq
+        fault = pair.received(envelope, self._settings.start, now)
+        if fault is not None:
+            return fault
         if isinstance(message, ShardHello):
             return self._journal_announced(pair, message, now)
         if not isinstance(message, ShardMessage):
@@ -339,7 +276,7 @@ class Bus:
 
     def _accept_shard(self, identity: bytes, envelope: Envelope, hello: ShardHello, now: float) -> None:
         holder = self._peers_by_shard.get(hello.shard_id)
-        if holder is not None and _has_ended(holder.pidfd):
+        if holder is not None and holder.has_ended:
             # The supervisor may restart a shard before our loop sees the old one exit: reap the old one first.
             self._drain_and_reap(holder, now)
             holder = self._peers_by_shard.get(hello.shard_id)
@@ -411,9 +348,3 @@ class Bus:
             self._events.shard_dead(pair.shard_id, slots, now, facts=facts)
         if path is not None:
             self._removable.append(path)
-
-
-def _has_ended(pidfd: int) -> bool:
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(0))

@@ -55,7 +55,7 @@ class FrameEntry(NamedTuple):
     `client_id` None: anonymous; `seq` then has no meaning after the session. Frames that the router created have
     `OWN_SEQ`. `previous`: the session's previously accepted sequence (-1: none), from which gaps are derived.
     `partitions`: each record's partition index (i32 little-endian), kept only for sessions that request it. `wall_ms`:
-    the accept time (`daemon/ledger/accept_clock.py`). `era`: how often that clock has gone back in this incarnation.
+    the accept time (`daemon/sessions/staging.py`). `era`: how often that clock has gone back in this incarnation.
     `incarnation`: the incarnation under which the records are numbered, 0 if they carry no id.
     """
 

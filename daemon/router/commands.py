@@ -15,7 +15,7 @@ from .lifecycle import RouterPhase
 from .stats import stats
 
 if TYPE_CHECKING:
-    from .main import Router
+    from .router import Router
 
 RELOADABLE: Final = frozenset({"log_level", "limits", "timeouts.drain_ms", "spool.when_full"})
 """Settings, and whole sections, that take effect without a restart."""

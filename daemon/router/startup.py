@@ -4,8 +4,12 @@ Order: take the lock, end every shard of an earlier router (LSE-7), read the log
 the log. Only when that is written are the journals removed (JRN-7).
 """
 
+import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from ...config.handover import topic_settings
 from ...config.model import AuditSettings, Settings
@@ -13,16 +17,21 @@ from ...runtime import logs
 from ...runtime.clock import monotonic, wall_ms
 from ...runtime.host import boot_id
 from ...wire.record_ids import incarnation_text
+from ..audit.session import AuditPorts, AuditSession
 from ..leases import journals
 from ..leases.ownership import LeaseLimits, Leases
 from ..ledger.audit_counts import AuditCounts
 from ..ledger.client_sequences import ClientStateLimits
+from ..ledger.counters import RouterCounters
 from ..ledger.entries import CheckpointEntry, IncarnationEntry
 from ..ledger.replay import with_keepalive
+from ..sessions.routing import Routing
 from ..spool.frame_store import SpoolFrameStore
 from ..spool.identity import SpoolIdentity
-from ..spool.log import Spool, SpoolLimits
+from ..spool.log import Spool
 from ..spool.recovery import Recovered
+from ..spool.tail import SpoolLimits
+from .limits import has_record_ids, keyless_choice, preferred_rack
 
 _OWNERS_END_S: Final = 10.0
 _RECALL_MS: Final = 10_000
@@ -149,3 +158,32 @@ def _leases(settings: Settings, spool: Spool, recovered: Recovered) -> Leases:
         now=now,
         wall_offset_ms=wall_ms() - int(now * 1_000),
     )
+
+
+def new_counts(started: StartedRouter) -> RouterCounters:
+    """Counters that start with the recovered records, as received."""
+    recovered = started.recovered
+    by_number = recovered.ledger.by_number
+    own = {number for number, state in by_number.items() if state.topic == started.audit_topic}
+    lost = sum(found.count for found in recovered.report.lost if found.partition not in own)
+    own_recovered = sum(piece.count for piece in recovered.slices if piece.frame.is_own)
+    found = sum(piece.count for piece in recovered.slices) - own_recovered
+    return RouterCounters(recovered=found + lost, quarantined=lost, own_recovered=own_recovered)
+
+
+def new_routing(settings: Settings, started: StartedRouter, store: SpoolFrameStore, chance: random.Random) -> Routing:
+    return Routing(
+        started.recovered.ledger,
+        store,
+        checksum=crc32c,
+        keyless=keyless_choice(settings.kafka, lambda: chance.getrandbits(31)),
+        record_bytes_max=settings.kafka.max_request_size,
+        ids_of=partial(has_record_ids, settings),
+        rack=preferred_rack(settings.kafka),
+    )
+
+
+def new_audit(settings: Settings, started: StartedRouter, rooms: AuditPorts) -> AuditSession | None:
+    """The audit session, or None if audit is off."""
+    books = started.recovered.ledger.audit_counts
+    return None if books is None else AuditSession(settings.audit, books, rooms, starts=started.identity.starts)

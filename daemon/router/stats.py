@@ -20,7 +20,7 @@ from ..ledger.counters import ACK_BUCKETS_MS
 from ..sessions.session import RouterSession, RouterSessionState
 
 if TYPE_CHECKING:
-    from .main import Router
+    from .router import Router
 
 _LEVELS: Final = ("accepted", "spooled", "delivered")
 _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")

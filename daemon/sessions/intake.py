@@ -52,7 +52,7 @@ class FrameIntake:
         self._responses = answers
         self._topics = topics
         self._delivery = delivery
-        self._limits = limits
+        self.limits = limits  # a reload replaces them
         self._staging = FrameStaging(ledger, store, delivery, checksum)
         self.counts = counts
         self.clock = ClockReading(0, 0)
@@ -60,7 +60,7 @@ class FrameIntake:
         self.draining = False
         self.spool_full = False
         """The spool refused a frame: later frames do not try it until the router clears this."""
-        self.held: dict[RouterSession, None] = {}
+        self.held: dict[RouterSession, HeldMessage] = {}
         self._by_client: dict[str, RouterSession] = {}
 
     # --- calls of the listener ---------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ class FrameIntake:
             kind = kernel.message_type(buffer, start, end)
             if kind == Type.SEND and session.state is RouterSessionState.OPEN:
                 return self._send(session, buffer, start, end, now)
-            if kind != Type.HELLO and session.state is RouterSessionState.GREETING:
-                raise FrameError("HELLO comes first")
+            if (kind == Type.HELLO) is not (session.state is RouterSessionState.GREETING):
+                raise FrameError("HELLO comes once" if kind == Type.HELLO else "HELLO comes first")
             with memoryview(buffer) as view:
                 message = frames.decode_client(view[start:end])
         except FrameError as error:
@@ -86,10 +86,6 @@ class FrameIntake:
     def set_clock(self, now: float, wall_ms: int) -> None:
         """Set both clocks, which frames accepted from now on record. Call it before every event."""
         self.clock = ClockReading(wall_ms, int(now * 1_000))
-
-    def set_limits(self, limits: IntakeLimits) -> None:
-        """Apply other limits to frames from now on."""
-        self._limits = limits
 
     def input_ended(self, session: RouterSession) -> None:
         """The input has ended. Open frames are still acked."""
@@ -117,26 +113,20 @@ class FrameIntake:
 
     def resumable_sessions(self, now: float, *, topics_changed: bool, room: bool) -> list[RouterSession]:
         """Held sessions whose frames should be offered again."""
-        wait_s = self._limits.max_block_s
+        wait_s = self.limits.max_block_s
         return [
             session
-            for session in self.held
-            if session.hold is None
-            or self.draining
-            or (session.hold.reason is HoldReason.TOPIC and (topics_changed or now >= session.hold.since + wait_s))
-            or (session.hold.reason is HoldReason.SPOOL and room)
-            or (session.hold.reason is HoldReason.CREDIT and not session.credit.exhausted)
+            for session, hold in self.held.items()
+            if self.draining
+            or (hold.reason is HoldReason.TOPIC and (topics_changed or now >= hold.since + wait_s))
+            or (hold.reason is HoldReason.SPOOL and room)
+            or (hold.reason is HoldReason.CREDIT and not session.credit.exhausted)
         ]
 
     def next_deadline(self) -> float | None:
         """When a held frame reaches `max_block_s` for its topic."""
-        holds = [session.hold for session in self.held]
-        due = [
-            hold.since + self._limits.max_block_s
-            for hold in holds
-            if hold is not None and hold.reason is HoldReason.TOPIC
-        ]
-        return min(due, default=None)
+        due = [hold.since for hold in self.held.values() if hold.reason is HoldReason.TOPIC]
+        return min(due) + self.limits.max_block_s if due else None
 
     def own_route(self, topic: str) -> Route | None:
         """The route of a topic that the router itself writes to; None while the topic is unknown or missing."""
@@ -165,9 +155,6 @@ class FrameIntake:
     # --- small messages ----------------------------------------------------------------------------------------------
 
     def _apply(self, session: RouterSession, message: frames.ClientMessage, now: float) -> bool:
-        if session.state is not RouterSessionState.GREETING and isinstance(message, frames.Hello):
-            self.end_session(session, Code.PROTOCOL, "HELLO comes once")
-            return False
         match message:
             case frames.Hello():
                 return self._hello(session, message)
@@ -203,7 +190,7 @@ class FrameIntake:
             session.client = client
             high = client.high
         session.transition_to(RouterSessionState.OPEN)
-        self._responses.queue_welcome(session, frames.welcome(high, self._limits.announced, DAEMON))
+        self._responses.queue_welcome(session, frames.welcome(high, self.limits.announced, DAEMON))
         return True
 
     def _flush(self, session: RouterSession, seq: int) -> bool:
@@ -246,7 +233,7 @@ class FrameIntake:
             return self._refuse(session, head, buffer, end, Code.DRAINING, "the daemon is about to stop")
         if self.spool_full:
             return self._spool_full_response(session, head, buffer, end, now)
-        if head.topic == self._limits.own_topic:
+        if head.topic == self.limits.own_topic:
             return self._refuse(session, head, buffer, end, Code.NOT_ALLOWED, f"topic {head.topic} is the daemon's own")
         route = self._route(head.topic)
         if route is None or route.missing_error is not None:
@@ -277,7 +264,7 @@ class FrameIntake:
         self, session: RouterSession, head: SendHead, buffer: bytearray, end: int, now: float
     ) -> bool:
         """The spool is at its limit: hold the frame or refuse it, as `spool.when_full` configures."""
-        if self._limits.refuse_when_full:
+        if self.limits.refuse_when_full:
             return self._refuse(session, head, buffer, end, Code.BUSY, "the spool is full")
         return self._hold(session, HoldReason.SPOOL, head.topic, now)
 
@@ -293,9 +280,8 @@ class FrameIntake:
         route = self._routing.find(topic)
         if route is None:
             facts = self._topics.facts(topic)
-            if facts is not None:
-                route = self._routing.update_topic(facts)
-        elif route.idle:
+            return None if facts is None else self._routing.update_topic(facts)
+        if route.idle:
             # The leaders of an idle topic are no longer refreshed; the frame need not wait for them.
             self._topics.want(topic)
             route.idle = False
@@ -309,9 +295,9 @@ class FrameIntake:
             head.position,
             partition_count=route.partition_count,
             sticky=route.sticky.partition,
-            ignore_keys=self._limits.ignore_keys,
+            ignore_keys=self.limits.ignore_keys,
             now_ms=self.clock.wall_ms,
-            header_count_max=self._limits.header_count_max,
+            header_count_max=self.limits.header_count_max,
             record_bytes_max=route.record_bytes_max,
             reserved_headers=_RESERVED_HEADERS,
             want_partitions=head.level == Level.DELIVERED,
@@ -322,10 +308,8 @@ class FrameIntake:
     ) -> None:
         """Stage a client's frame, then update the client state, the counters and the responses."""
         client = session.client
-        if client is None:
-            sender = FrameIdentity(None, session.peer.uid, head.seq, -1, head.level)
-        else:
-            sender = FrameIdentity(client.client_id, session.peer.uid, head.seq, client.high, head.level)
+        client_id, previous = (None, -1) if client is None else (client.client_id, client.high)
+        sender = FrameIdentity(client_id, session.peer.uid, head.seq, previous, head.level)
         frame = self._staging.stage(route, scattered, sender, nbytes, session.unflushed, self.clock)
         if client is not None:
             self._client_states.accept(client, frame, sender.previous)
@@ -364,7 +348,7 @@ class FrameIntake:
             case SequenceState.NEW:
                 raise AssertionError("a new sequence is taken, not answered")
             case _:
-                assert_never(verdict.standing)
+                assert_never(verdict.state)
         self._release(session)
         return True
 
@@ -374,36 +358,38 @@ class FrameIntake:
         """Hold the message until brokers answer for the topic, for `max_block_s` at most."""
         self._topics.want(topic)
         hold = session.hold
-        if hold is not None and hold.reason is HoldReason.TOPIC and now >= hold.since + self._limits.max_block_s:
+        if hold is not None and hold.reason is HoldReason.TOPIC and now >= hold.since + self.limits.max_block_s:
             self._release(session)
             why = self._topics.problem(topic) or "no broker said anything of it"
-            text = f"topic {topic} is not known after {self._limits.max_block_s:g} s: {why}"
-            self._responses.refuse(session, seq, Code.NO_METADATA, text, records=records)
-            if self._audit_counts is not None and records:
-                self._audit_counts.count_refused(topic, Code.NO_METADATA.value, records)
+            text = f"topic {topic} is not known after {self.limits.max_block_s:g} s: {why}"
+            self._refuse_records(session, seq, topic, Code.NO_METADATA, text, records)
             return True
         return self._hold(session, HoldReason.TOPIC, topic, now)
 
     def _hold(self, session: RouterSession, why: HoldReason, topic: str, now: float) -> bool:
         if session.hold is None or session.hold.reason is not why:
-            session.hold = HeldMessage(why, now, topic)
-            self.held[session] = None
+            session.hold = self.held[session] = HeldMessage(why, now, topic)
         return False
 
     def _release(self, session: RouterSession) -> None:
         if session.hold is not None:
             session.hold = None
-            self.held.pop(session, None)
+            del self.held[session]
 
     def _refuse(
         self, session: RouterSession, head: SendHead, buffer: bytearray, end: int, code: Code, text: str
     ) -> bool:
         self._release(session)
         records = frame_records(buffer, head.position, end)
-        self._responses.refuse(session, head.seq, code, text, records=records)
-        if self._audit_counts is not None:
-            self._audit_counts.count_refused(head.topic, code.value, records)
+        self._refuse_records(session, head.seq, head.topic, code, text, records)
         return True
+
+    def _refuse_records(
+        self, session: RouterSession, seq: int, topic: str, code: Code, text: str, records: int
+    ) -> None:
+        self._responses.refuse(session, seq, code, text, records=records)
+        if self._audit_counts is not None and records:
+            self._audit_counts.count_refused(topic, code.value, records)
 
     def _detach(self, session: RouterSession) -> None:
         """Unlink the session from its client id and release its held message."""

@@ -1,17 +1,12 @@
 """Client sockets: accept, read, write, time limits, peer credentials. `daemon/sessions/intake.py` interprets messages.
 
-The listening socket outlives this process: it is inherited as descriptor 3 and never closed or unlinked by the router.
 Reads are large and yield many messages. A partial message is kept; a message that cannot be accepted yet is offered
 again when its session resumes. No code in this module runs per record.
 """
 
-import os
-import resource
 import socket
-import stat
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...producer.kernel import frames as kernel
@@ -27,7 +22,6 @@ from .flow_control import SessionCredit
 from .intake import FrameIntake
 from .session import PeerCredentials, RouterSession, RouterSessionState
 
-LISTENING_FD: Final = 3
 NOBODY_UID: Final = 65_534
 DESCRIPTORS_RESERVED: Final = 64
 _PEER: Final = struct.Struct("3i")
@@ -38,10 +32,6 @@ _ACCEPT_AGAIN_S: Final = 0.25
 _LOOK_EVERY_S: Final = 0.2
 _LAST_WORD_S: Final = 1.0
 """How long a client has to read the REFUSED that ended its session."""
-
-
-class ListenError(Exception):
-    """Descriptor 3 is not the expected socket. The text gives what was found."""
 
 
 class ListenerLimits(NamedTuple):
@@ -55,35 +45,6 @@ class ListenerLimits(NamedTuple):
     unread_answers_bytes_max: int
     first_message_s: float
     message_s: float
-
-
-def inherited_socket(path: Path, fd: int = LISTENING_FD) -> socket.socket:
-    """Return the listening socket that the launcher put at `fd`.
-
-    Raises:
-        ListenError: it is not a listening Unix stream socket bound to `path`.
-    """
-    try:
-        mode = os.fstat(fd).st_mode
-    except OSError:
-        raise ListenError(f"descriptor {fd} is not open: the router is started by `penstock run`") from None
-    if not stat.S_ISSOCK(mode):
-        raise ListenError(f"descriptor {fd} is not a socket: the router is started by `penstock run`")
-    found = socket.socket(fileno=os.dup(fd))
-    if found.family != socket.AF_UNIX or found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 1:
-        raise ListenError(f"descriptor {fd} is not a listening Unix socket")
-    if found.getsockname() != str(path):
-        raise ListenError(f"descriptor {fd} is bound to {found.getsockname()!r}, the settings say {str(path)!r}")
-    found.setblocking(False)
-    os.set_inheritable(found.fileno(), False)
-    return found
-
-
-def raise_descriptor_limit() -> int:
-    """Raise the descriptor limit to the hard limit and return it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
 
 
 class SessionListener:

@@ -1,76 +1,33 @@
-"""The identity file: the spool's number, its machine and directory, its count of starts, and its producer id.
+"""One start of a spool: decides whether its producer id may still be used, and stores its identity file."""
 
-`<spool>/identity` has two slots of 4096 bytes. Writes alternate between them and overwrite in place, so a full disk
-cannot prevent a router from starting. A slot is one line of JSON, padded with spaces::
-
-    [serial, crc, {fields}]    crc: CRC-32C over the fields as JSON without spaces, keys sorted; the higher serial wins
-
-    version        1
-    spool          random 63 bits, for the life of the spool; part of every checksum in its segments
-    starts         incremented at every start of the router
-    machine_id     /etc/machine-id ("" if missing)
-    boot_id        of the last start that finished its recovery
-    device, inode  of the directory
-    born           creation time of the directory, ns since 1970; null if the file system does not report it
-    file_inode     of this file
-    file_born      creation time of this file
-    producer_id    null until the brokers assign one
-    reason         why a new producer id is needed; null once the stamp rows under that id are on disk
-    clean          set by a clean shutdown, cleared by the next start after its recovery
-    segment        number of the segment that the last start created, -1 before the first; it or a later one exists
-    incarnation    random 48 bits, never 0, under which new records are numbered (`wire/record_ids.py`); replaced
-                   together with `reason`, and created at the first start of a version that has this field
-
-A crash during a write leaves that slot with a wrong checksum; the other slot stays valid. A write is synced before any
-of its values is used.
-"""
-
-import errno
-import json
 import os
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple, cast
-
-from crc32c import crc32c
+from typing import Final
 
 from ...runtime.host import boot_id
 from ...wire.errors import FrameError
 from ...wire.record_ids import INCARNATION_BITS
 from ..ledger import segment_scan
-from .birth_time import birth_time_ns
 from .directory import Claim, SpoolError, claim
 from .disk import Disk
 from .files import write_all
+from .identity_file import (
+    NAME,
+    SLOT_BYTES,
+    SLOTS,
+    VERSION,
+    IdentityFile,
+    birth_time_ns,
+    load_identity,
+    slot_of,
+    with_existing_file,
+    with_file_identity,
+)
 from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
 
-NAME: Final = "identity"
-VERSION: Final = 1
-_SLOTS: Final = 2
-_SLOT_BYTES: Final = 4096
 _MACHINE_ID: Final = Path("/etc/machine-id")
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityFile:
-    """Fields of the identity file, as the module docstring describes them."""
-
-    version: int
-    spool: int
-    starts: int
-    machine_id: str
-    boot_id: str
-    device: int
-    inode: int
-    producer_id: int | None
-    reason: str | None
-    clean: bool
-    segment: int
-    incarnation: int
-    born: int | None = None
-    file_inode: int | None = None
-    file_born: int | None = None
 
 
 class SpoolIdentity:
@@ -132,10 +89,10 @@ class SpoolIdentity:
             segment=-1,
             incarnation=_new_incarnation(),
         )
-        serial, stored = _load(claimed.path)
+        serial, stored = load_identity(claimed.path)
         power_cut = False
         if stored is not None:
-            here = _with_existing_file(here, claimed.path)
+            here = with_existing_file(here, claimed.path)
             reason = (
                 "told to be restored"
                 if restored
@@ -257,12 +214,12 @@ class SpoolIdentity:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                file = _with_file_identity(file, fd)
-                slot = _slot(self._serial, file)
+                file = with_file_identity(file, fd)
+                slot = slot_of(self._serial, file)
                 is_new = os.fstat(fd).st_size == 0
                 if is_new:
-                    self._disk.allocate(fd, _SLOTS * _SLOT_BYTES)
-                _ = write_all(self._disk, fd, [slot], self._serial % _SLOTS * _SLOT_BYTES)
+                    self._disk.allocate(fd, SLOTS * SLOT_BYTES)
+                _ = write_all(self._disk, fd, [slot], self._serial % SLOTS * SLOT_BYTES)
                 self._disk.sync(fd)
             finally:
                 os.close(fd)
@@ -275,123 +232,8 @@ class SpoolIdentity:
         self._file = file
 
 
-def _slot(serial: int, file: IdentityFile) -> bytes:
-    fields = asdict(file)
-    slot = json.dumps([serial, crc32c(_canonical(fields)), fields]).encode().ljust(_SLOT_BYTES - 1) + b"\n"
-    assert len(slot) == _SLOT_BYTES, "the identity does not fit its slot"
-    return slot
-
-
-def _with_file_identity(file: IdentityFile, descriptor: int) -> IdentityFile:
-    """Add the inode and creation time of the open file, which a copy of it does not share."""
-    return replace(file, file_inode=os.fstat(descriptor).st_ino, file_born=birth_time_ns(descriptor))
-
-
-def _with_existing_file(file: IdentityFile, directory: Path) -> IdentityFile:
-    """Add the inode and creation time of the identity file in a directory."""
-    try:
-        descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as error:
-        raise SpoolError(f"{directory / NAME} cannot be read: {error.strerror}") from error
-    try:
-        return _with_file_identity(file, descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _new_incarnation() -> int:
     return secrets.randbelow((1 << INCARNATION_BITS) - 1) + 1
-
-
-def read_identity(directory: Path) -> IdentityFile:
-    """Read the identity file without claiming the directory.
-
-    Raises:
-        FileNotFoundError: the directory has no identity file, or a damaged one.
-        OSError: the file cannot be read, or has another version.
-    """
-    try:
-        stored = _load(directory).file
-    except SpoolError as error:
-        raise OSError(errno.EINVAL, str(error)) from error
-    if stored is None:
-        raise FileNotFoundError(errno.ENOENT, "there is no spool here, or its identity file is damaged")
-    return stored
-
-
-class _Stored(NamedTuple):
-    """The newest valid slot. `file` None: the file is missing, or no slot is valid."""
-
-    serial: int
-    file: IdentityFile | None
-
-
-def _load(directory: Path) -> _Stored:
-    path = directory / NAME
-    try:
-        data = read_range(path, 0, min(path.stat().st_size, _SLOTS * _SLOT_BYTES))
-    except FileNotFoundError:
-        return _Stored(0, None)
-    except OSError as error:
-        raise SpoolError(f"{path} cannot be read: {error.strerror}") from error
-    best = _Stored(0, None)
-    for start in range(0, len(data), _SLOT_BYTES):
-        serial, fields = _read_slot(data[start : start + _SLOT_BYTES])
-        if fields is None or serial <= best.serial:
-            continue
-        if fields.get("version") != VERSION:
-            raise SpoolError(
-                f"the spool in {directory} has version {fields.get('version')!r}, this program knows version {VERSION}: use the "
-                "program that wrote it, or another data_dir"
-            )
-        best = _Stored(serial, _checked(fields))
-    return best
-
-
-def _read_slot(data: bytes) -> tuple[int, dict[str, object] | None]:
-    """Return a slot's serial and fields; the fields are None if its checksum or shape is wrong."""
-    try:
-        serial, crc, fields = json.loads(data)
-        whole = isinstance(serial, int) and isinstance(fields, dict) and crc == crc32c(_canonical(fields))
-    except (ValueError, TypeError, RecursionError):
-        return 0, None
-    return (serial, cast("dict[str, object]", fields)) if whole else (0, None)
-
-
-def _canonical(fields: object) -> bytes:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _checked(stored: dict[str, object]) -> IdentityFile | None:
-    numbers = [stored.get(name) for name in ("spool", "starts", "device", "inode", "segment")]
-    numbers.append(stored.get("incarnation", 0))
-    texts = [stored.get(name) for name in ("machine_id", "boot_id")]
-    producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
-    # Earlier versions did not write these fields.
-    marks = [stored.get(name) for name in ("born", "file_inode", "file_born")]
-    if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
-        return None
-    if not all(mark is None or type(mark) is int for mark in marks):
-        return None
-    if not isinstance(producer_id, int | None) or not isinstance(reason, str | None) or not isinstance(clean, bool):
-        return None
-    spool, starts, device, inode, segment, incarnation = cast("list[int]", numbers)
-    machine_id, boot_id = cast("list[str]", texts)
-    return IdentityFile(
-        VERSION,
-        spool,
-        starts,
-        machine_id,
-        boot_id,
-        device,
-        inode,
-        producer_id,
-        reason,
-        clean,
-        segment,
-        incarnation,
-        *cast("list[int | None]", marks),
-    )
 
 
 def _copied_reason(stored: IdentityFile, here: IdentityFile) -> str | None:

@@ -3,7 +3,7 @@
 A directory holds::
 
     lock                     locked for the life of the router; holds its pid
-    identity                 see `daemon/spool/identity.py`
+    identity                 see `daemon/spool/identity_file.py`
     <16 hex digits>.seg      segments; numbers increase and are never reused; layout in `daemon/ledger/segment_scan.py`
     spare                    an allocated empty file, for when the disk is full
     quarantine/              damaged bytes and foreign files that recovery set aside
@@ -26,7 +26,6 @@ others.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,29 +46,9 @@ from .identity import SpoolIdentity
 from .recovery import Recovered, Recovery, SegmentEnd, highest_segment_number, sync_directory
 from .segment_files import Quarantine, read_range, segment_path
 from .sync import Syncer, SyncJob
-from .tail import EntryBody, Tail, TailLimits, frame_body
+from .tail import EntryBody, SpoolLimits, Tail, frame_body
 
 _SYNC_FAILURES_MAX: Final = 3
-_SEGMENTS_LEAST: Final = 8
-_SEGMENT_BYTES_LEAST: Final = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolLimits:
-    """All in bytes. `control_reserve_bytes` of every segment are for control entries only. `unsynced_bytes_max` limits
-    the entries kept in memory in case a sync fails. If eight segments would exceed `bytes_max`, segments are smaller
-    than `segment_bytes`, because space is freed one segment at a time."""
-
-    bytes_max: int = 10 << 30
-    segment_bytes: int = 64 << 20
-    control_reserve_bytes: int = 2 << 20
-    unsynced_bytes_max: int = 128 << 20
-    quarantine_bytes_max: int = 256 << 20
-
-    @property
-    def segment_bytes_effective(self) -> int:
-        """Size of a segment file: an eighth of `bytes_max` (at least 4 MiB) if `segment_bytes` is larger."""
-        return min(self.segment_bytes, max(self.bytes_max // _SEGMENTS_LEAST, _SEGMENT_BYTES_LEAST))
 
 
 class Spool:
@@ -163,7 +142,7 @@ class Spool:
         self._tail = tail = Tail(
             self._files,
             self.segments,
-            TailLimits(limits.bytes_max, limits.segment_bytes_effective, limits.control_reserve_bytes),
+            limits,
             spool=self._identity.spool,
             router_start=self._identity.start,
             snapshot=snapshot,

@@ -21,7 +21,7 @@ from ..ledger.partition_state import Ledger
 from ..ledger.replay import Replay
 from ..ledger.segment_scan import ENTRY, RawEntry, SegmentDamage
 from ..ledger.slice_rows import check_slice
-from .identity import read_identity
+from .identity_file import read_identity
 from .segment_files import QUARANTINE_NAME, is_segment_file, segment_numbers, segment_path
 from .segment_reader import SpoolSegment, SpoolSegmentReader
 

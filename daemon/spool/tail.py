@@ -22,15 +22,27 @@ _WRITE_BYTES: Final = 128 << 10
 """Approximate bytes per write call. For larger calls the kernel allocates larger pieces of page cache, whose memory a
 virtual machine may never have touched: copying into them was measured to take eight times as long."""
 _LEAST_RESERVE_BYTES: Final = 64 << 10
+_SEGMENTS_LEAST: Final = 8
+_SEGMENT_BYTES_LEAST: Final = 4 << 20
 _PADS: Final = tuple(b"\0" * count for count in range(8))
 
 
-class TailLimits(NamedTuple):
-    """Limits in bytes, as in `SpoolLimits`."""
+@dataclass(frozen=True, slots=True)
+class SpoolLimits:
+    """All in bytes. `control_reserve_bytes` of every segment are for control entries only. `unsynced_bytes_max` limits
+    the entries kept in memory in case a sync fails. If eight segments would exceed `bytes_max`, segments are smaller
+    than `segment_bytes`, because space is freed one segment at a time."""
 
-    bytes_max: int
-    segment_bytes: int
-    control_reserve_bytes: int
+    bytes_max: int = 10 << 30
+    segment_bytes: int = 64 << 20
+    control_reserve_bytes: int = 2 << 20
+    unsynced_bytes_max: int = 128 << 20
+    quarantine_bytes_max: int = 256 << 20
+
+    @property
+    def segment_bytes_effective(self) -> int:
+        """Size of a segment file: an eighth of `bytes_max` (at least 4 MiB) if `segment_bytes` is larger."""
+        return min(self.segment_bytes, max(self.bytes_max // _SEGMENTS_LEAST, _SEGMENT_BYTES_LEAST))
 
 
 class EntryBody(NamedTuple):
@@ -70,7 +82,7 @@ class Tail:
         self,
         files: SegmentAllocator,
         segments: Segments,
-        limits: TailLimits,
+        limits: SpoolLimits,
         *,
         spool: int,
         router_start: int,
@@ -227,7 +239,7 @@ class Tail:
 
     def _is_at_limit(self, active: _OpenSegment) -> bool:
         """Whether another segment would exceed `bytes_max`. False while no segment is sealed."""
-        after = self._segments.nbytes - active.size + active.end + self._limits.segment_bytes
+        after = self._segments.nbytes - active.size + active.end + self._limits.segment_bytes_effective
         return after > self._limits.bytes_max and self._segments.sealed_count > 0
 
     def _start_segment(
@@ -238,7 +250,9 @@ class Tail:
             self._files.admit_frames()
         kind, checkpoint = pack_control(self._snapshot())
         total = padded(ENTRY.size + len(checkpoint))
-        wanted = max(self._limits.segment_bytes, ENTRIES_AT + total + need + self._limits.control_reserve_bytes)
+        wanted = max(
+            self._limits.segment_bytes_effective, ENTRIES_AT + total + need + self._limits.control_reserve_bytes
+        )
         least = ENTRIES_AT + total + need + min(self._limits.control_reserve_bytes, _LEAST_RESERVE_BYTES)
         fd, size = self._files.allocate(number, wanted, least, for_frames=for_frames)
         segment = _OpenSegment(number, fd, size, EntryHeaders(self._spool, number), end=ENTRIES_AT)

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.ledger.accept_clock import STEP_MS_MAX, AcceptClock
 from penstock.daemon.ledger.entries import FrameEntry
+from penstock.daemon.sessions.staging import STEP_MS_MAX, AcceptClock
 
 from .intake_world import World, facts, send
 

@@ -19,7 +19,7 @@ from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
 from penstock.daemon.metadata.topics import TopicMetadata
 from penstock.daemon.router.startup import new_audit_counts
 from penstock.daemon.spool.frame_store import SpoolFrameStore
-from penstock.daemon.spool.log import SpoolLimits
+from penstock.daemon.spool.tail import SpoolLimits
 from penstock.wire.messages import Anchor
 
 from tests.core.intake_world import World, facts, send

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.wire.errors import FrameError
+from penstock.wire.message_codec import VERSION, Envelope, decode, encode
 from penstock.wire.messages import (
-    VERSION,
     BatchBounds,
     BatchesDone,
     BatchRefused,
     Credit,
     DoneBatch,
-    Envelope,
     Grant,
     NewLeaderHint,
     NodeLoad,
@@ -32,8 +31,6 @@ from penstock.wire.messages import (
     Slices,
     SliceUnreadable,
     StampRow,
-    decode,
-    encode,
 )
 from penstock.wire.record_ids import IdRow
 

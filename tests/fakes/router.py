@@ -9,11 +9,11 @@ from typing import TypeVar
 import zmq
 from penstock.config import handover
 from penstock.config.model import Settings
+from penstock.wire.message_codec import Envelope, decode, encode
 from penstock.wire.messages import (
     BatchesDone,
     Credit,
     DoneBatch,
-    Envelope,
     Ping,
     Revoked,
     RouterMessage,
@@ -21,8 +21,6 @@ from penstock.wire.messages import (
     ShardLoad,
     ShardMessage,
     ShardWelcome,
-    decode,
-    encode,
 )
 
 T = TypeVar("T")

@@ -10,17 +10,8 @@ from pathlib import Path
 
 import zmq
 from penstock.shards.journal import open_journal
-from penstock.wire.messages import (
-    BatchesDone,
-    DoneBatch,
-    Envelope,
-    Ping,
-    RouterMessage,
-    ShardHello,
-    ShardWelcome,
-    decode,
-    encode,
-)
+from penstock.wire.message_codec import Envelope, decode, encode
+from penstock.wire.messages import BatchesDone, DoneBatch, Ping, RouterMessage, ShardHello, ShardWelcome
 
 
 class TalkingShard:

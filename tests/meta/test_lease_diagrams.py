@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "leases.md"
 ROOT = PAGE.parents[2]
 CITED = re.compile(r"\b(?:HO|LSE|HOP|JRN|IDN|BMP|ERR|BRK|LOC|PRB|GAP)-\d+\b")
 OURS = [
-    *("daemon/leases/bus.py", "daemon/leases/journals.py"),
+    *("daemon/leases/bus.py", "daemon/leases/shard_peer.py", "daemon/leases/journals.py"),
     *(f"daemon/leases/{name}.py" for name in ("ownership", "grants", "shard_reports", "table", "lease", "states")),
     *(f"daemon/leases/{name}.py" for name in ("backlog", "batch_bounds", "handout", "refused_batches", "placement")),
     *(f"daemon/leases/{name}.py" for name in ("log_end_search", "shard_slots", "sequence_epochs")),

@@ -27,7 +27,7 @@ SECTIONS: Final = {
     "pipeline": "Pipeline",
 }
 # Names that come from a value: the alarms and `possible_duplicates`, and a shard's messages at DEBUG.
-BY_VALUE: Final = {("daemon/router/main.py", "notice.event"), ("shards/worker.py", "type(message).__name__.lower()")}
+BY_VALUE: Final = {("daemon/router/router.py", "notice.event"), ("shards/worker.py", "type(message).__name__.lower()")}
 NOTICES: Final = {why.value for why in BlockReason} | {"possible_duplicates", "log_end_search_started"}
 
 

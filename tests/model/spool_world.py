@@ -23,8 +23,9 @@ from penstock.daemon.ledger.partition_state import Ledger
 from penstock.daemon.ledger.segments import relocate
 from penstock.daemon.ledger.slices import NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
 from penstock.daemon.spool.identity import SpoolIdentity
-from penstock.daemon.spool.log import Spool, SpoolLimits
+from penstock.daemon.spool.log import Spool
 from penstock.daemon.spool.recovery import Recovered
+from penstock.daemon.spool.tail import SpoolLimits
 from penstock.wire.messages import Anchor
 
 from tests.fakes.disks import Killed, TornDisk

@@ -11,7 +11,7 @@ from penstock.config.model import Settings
 from penstock.daemon.ledger.entries import AckedEntry, FrameEntry, SliceEntry, StampRowEntry
 from penstock.daemon.ledger.segment_scan import ENTRIES_AT
 from penstock.daemon.router.startup import StartedRouter, start
-from penstock.daemon.spool import identity as identity_file
+from penstock.daemon.spool import identity_file
 from penstock.wire.messages import Anchor, StampRow
 from penstock.wire.record_ids import incarnation_at
 

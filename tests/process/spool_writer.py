@@ -6,9 +6,11 @@ from pathlib import Path
 
 from crc32c import crc32c
 from penstock.daemon.ledger.entries import CheckpointEntry
-from penstock.daemon.spool.identity import IdentityFile, SpoolIdentity, _canonical, _load
-from penstock.daemon.spool.log import Spool, SpoolLimits
+from penstock.daemon.spool.identity import SpoolIdentity
+from penstock.daemon.spool.identity_file import IdentityFile, canonical_fields, load_identity
+from penstock.daemon.spool.log import Spool
 from penstock.daemon.spool.recovery import Recovered
+from penstock.daemon.spool.tail import SpoolLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = "SpoolLimits(segment_bytes=1 << 16, control_reserve_bytes=4096)"
@@ -17,7 +19,8 @@ import sys
 from pathlib import Path
 from penstock.daemon.ledger.entries import AckedEntry, CheckpointEntry, FrameEntry, SliceEntry
 from penstock.daemon.spool.identity import SpoolIdentity
-from penstock.daemon.spool.log import Spool, SpoolLimits
+from penstock.daemon.spool.log import Spool
+from penstock.daemon.spool.tail import SpoolLimits
 from penstock.wire.messages import Anchor
 from tests.fakes.segments import Row, slice_bytes
 
@@ -72,8 +75,8 @@ def recover(folder: Path) -> tuple[Recovered, Spool, SpoolIdentity]:
 def put_identity(folder: Path, stored: IdentityFile, **changes: object) -> None:
     """What the identity file might say had another machine, boot or version written it."""
     fields = {**asdict(stored), **changes}
-    serial = _load(folder).serial + 1
-    slot = json.dumps([serial, crc32c(_canonical(fields)), fields]).encode().ljust(4095) + b"\n"
+    serial = load_identity(folder).serial + 1
+    slot = json.dumps([serial, crc32c(canonical_fields(fields)), fields]).encode().ljust(4095) + b"\n"
     with (folder / "identity").open("r+b") as file:
         file.seek(serial % 2 * 4096)
         file.write(slot)

@@ -11,7 +11,7 @@ from penstock.config import handover
 from penstock.config.model import Settings
 from penstock.daemon.ledger.entries import FrameEntry, SliceEntry
 from penstock.daemon.router.startup import StartedRouter, start
-from penstock.daemon.spool import identity as identity_file
+from penstock.daemon.spool import identity_file
 from penstock.daemon.spool.report import show
 from penstock.wire.record_ids import IdRow
 

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from penstock.daemon.sessions.listener import ListenError, inherited_socket
+from penstock.daemon.sessions.listening_socket import ListenError, inherited_socket
 from penstock.daemon.sessions.session import RouterSessionState
 from penstock.wire import frames
 from penstock.wire.frames import Ack, Acks, Code, Done, Refused

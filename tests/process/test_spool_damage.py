@@ -14,9 +14,9 @@ from penstock.daemon.ledger.segment_scan import ENTRIES_AT, ENTRY, scan_segment
 from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
 from penstock.daemon.spool.directory import SpoolError
 from penstock.daemon.spool.disk import Buffer, Disk
-from penstock.daemon.spool.log import SpoolLimits
 from penstock.daemon.spool.report import show, verify
 from penstock.daemon.spool.segment_files import segment_numbers, segment_path
+from penstock.daemon.spool.tail import SpoolLimits
 from penstock.wire.messages import StampRow
 
 from tests.harness.requirements import mounted_tmpfs

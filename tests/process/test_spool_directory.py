@@ -12,7 +12,8 @@ import pytest
 from penstock.daemon.ledger.entries import StampRowEntry
 from penstock.daemon.ledger.segment_scan import HEADER_CRC
 from penstock.daemon.spool.directory import SpoolError
-from penstock.daemon.spool.identity import IdentityFile, SpoolIdentity, read_identity
+from penstock.daemon.spool.identity import SpoolIdentity
+from penstock.daemon.spool.identity_file import IdentityFile, read_identity
 from penstock.daemon.spool.segment_files import segment_numbers, segment_path
 from penstock.wire.messages import StampRow
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from penstock.daemon.ledger.slice_rows import check_slice, read_rows
-from penstock.daemon.spool.identity import read_identity
+from penstock.daemon.spool.identity_file import read_identity
 
 from tests.harness.requirements import missing, need_program, need_root
 
