@@ -46,6 +46,10 @@ class Backlog:
     handed_out_bytes: int = 0
     """Bytes of the unresolved slices handed out under the current lease; while `is_restricted`, of all slices the trial
     needs."""
+    handed_end: int = 0
+    """One past the last ordinal handed out under the current lease."""
+    narrow_through: int = 0
+    """Ordinals below it may be in batches with old timestamps. `SliceDispatcher` sets it."""
     nbytes: int = 0
     """Bytes of all unresolved slices."""
     end: int = 0
@@ -65,8 +69,9 @@ class Backlog:
         if not self.is_restricted:
             self.waiting.append(piece)
 
-    def rewind(self) -> None:
-        """The lease ended: hand out everything unresolved again."""
+    def rewind(self, handed_end: int | None = None) -> None:
+        """The lease ended: hand out everything unresolved again. `handed_end`: where a new grant starts."""
+        self.handed_end = self.handed_end if handed_end is None else handed_end
         self.is_restricted = False
         self.handed_out_bytes = 0
         self.waiting = deque(self.unresolved)
@@ -82,11 +87,11 @@ class Backlog:
             if piece.first + piece.count > first:
                 self.waiting.append(piece)
 
-    def lift_restriction(self, handed_end: int) -> None:
+    def lift_restriction(self) -> None:
         """The trial was accepted: later slices may be handed out too."""
         self.is_restricted = False
-        self.waiting = deque(piece for piece in self.unresolved if piece.first >= handed_end)
-        self.handed_out_bytes = sum(piece.length for piece in self.unresolved if piece.first < handed_end)
+        self.waiting = deque(piece for piece in self.unresolved if piece.first >= self.handed_end)
+        self.handed_out_bytes = sum(piece.length for piece in self.unresolved if piece.first < self.handed_end)
 
     def add_dead_lettered(self, pieces: list[DeadLetterRange]) -> None:
         """Keep dead-lettered ranges until their slices end."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from ...wire.messages import NARROW, OPEN, RouterMessage, SliceRef, Slices
+from ...wire.messages import NARROW, OPEN, FlushPartitions, RouterMessage, SliceRef, Slices
 from ..ledger.entries import Lsn
 from .lease import Lease
+from .states import LeaseState
 
 REFS_MAX: Final = 4_096
 """References in one message, about 256 KB."""
@@ -162,7 +163,7 @@ class SliceDispatcher:
                     number, generation, head.segment, head.offset, length, first, records, head.created_ms, head.max_ts
                 )
             )
-            lease.handed_end = first + records
+            backlog.handed_end = first + records
             if len(refs) >= REFS_MAX:
                 self._flush(lane.shard_id, refs)
         self.slices += count
@@ -172,7 +173,7 @@ class SliceDispatcher:
         return turn
 
     def _narrow_for_old_slices(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
-        lease.narrow_through = end
+        lease.backlog.narrow_through = end
         if lease.pace == OPEN:
             self._flush(lane.shard_id, refs)
             self._send_pace(lease, NARROW)
@@ -181,3 +182,42 @@ class SliceDispatcher:
         if refs:
             self._send(seat, Slices(refs.copy()))
             refs.clear()
+
+
+@dataclass(slots=True, eq=False)
+class _FlushRequest:
+    """Skip linger up to ordinal `through`. `sent`: (generation, `through`) of the last FLUSH."""
+
+    lease: Lease
+    through: int
+    sent: tuple[int, int] = (-1, -1)
+
+
+class FlushRequests:
+    """Sends FLUSH once everything up to a requested ordinal is handed out, and again under each later grant."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._open: dict[int, _FlushRequest] = {}
+
+    def add(self, lease: Lease, through: int) -> None:
+        """Skip linger up to this ordinal, which is not below the mark."""
+        found = self._open.setdefault(lease.number, _FlushRequest(lease, through))
+        found.through = max(found.through, through)
+
+    def send(self) -> None:
+        """Send what is due, and forget what is resolved."""
+        if not self._open:
+            return
+        due: dict[int, list[tuple[int, int]]] = {}
+        for number, flush in list(self._open.items()):
+            lease = flush.lease
+            if lease.durable.mark > flush.through:
+                del self._open[number]
+            elif lease.state is LeaseState.HELD and lease.backlog.handed_end > flush.through:
+                sent = (lease.generation, flush.through)
+                if flush.sent != sent:
+                    flush.sent = sent
+                    due.setdefault(lease.shard_id, []).append((number, flush.through))
+        for seat, pairs in due.items():
+            self._send(seat, FlushPartitions(pairs))

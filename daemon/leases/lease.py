@@ -10,7 +10,7 @@ from ..ledger.partition_state import LedgerPartition
 from .backlog import Backlog
 from .batch_bounds import stamp_row_at
 from .log_end_search import LogEndSearch
-from .states import LEASE_TRANSITIONS, POSSIBLY_HELD, Block, BlockReason, LeaseState, RevokeReason, SettlingStep
+from .states import Block, LeaseState, RevokeReason, SettlingStep
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -20,63 +20,49 @@ class LeaderAndEpoch(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseAlarm:
-    """A partition that needs an operator. It covers ordinals [first, end); `since` is CLOCK_MONOTONIC seconds."""
+class NewLeader(NamedTuple):
+    """A leader that a broker named to a shard, for the metadata."""
 
-    partition: int
     topic: str
-    index: int
-    since: float
-    why: BlockReason
-    text: str
-    first: int
-    end: int
+    index: int  # type: ignore[assignment]
+    node: int
+    epoch: int
 
 
-_UNKNOWN: Final = LeaderAndEpoch(NO_LEADER, -1)
+NO_LEADER_KNOWN: Final = LeaderAndEpoch(NO_LEADER, -1)
 _EVER: Final = Lsn(0)
 """Any sync of this start covers it: the first sync covers everything recovered."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One partition's lease. `durable` is the ledger's own row and changes only by entries."""
+    """One partition's lease. Only `LeaseTable` changes its fields, each by the methods named behind it. `durable` is the
+    ledger's own row and changes only by entries; `backlog` is changed by its own methods and by `SliceDispatcher`."""
 
     durable: LedgerPartition
     backlog: Backlog
-    state: LeaseState = LeaseState.UNASSIGNED
-    shard_id: int = -1  # the holder; -1: none
-    node: int = -1  # the node the holder sends to; -1: no holder
-    leader_epoch: int = -1
-    """The epoch of the GRANT or MOVE in force."""
-    leader: LeaderAndEpoch = _UNKNOWN
-    """The newest leader known."""
-    revoke_reason: RevokeReason | None = None  # set by `LeaseTable.revoke` and `Leases.stop`, cleared on return
-    step: SettlingStep | None = None  # only in SETTLING; `LeaseTable.unassign` clears it
-    block: Block | None = None  # set by `LeaseTable.block`, cleared by `unassign`
-    revoke_deadline: float = 0.0  # in REVOKING: when the holder is killed
-    retry_at: float | None = None  # in BLOCKED: when to retry; None: no retry by time
-    tries: int = 0  # backoff exponent; `LeaseTable.clear_alarm` resets it
-    handed_end: int = 0
-    """One past the last ordinal handed out under this generation."""
+    state: LeaseState = LeaseState.UNASSIGNED  # the methods under "transitions"
+    shard_id: int = -1  # the holder; -1: none. `grant`, `_move`
+    node: int = -1  # the node the holder sends to; -1: no holder. `grant`, `move_to`, `_move`
+    leader_epoch: int = -1  # the epoch of the GRANT or MOVE in force. `grant`, `move_to`
+    followed_epoch: int = -1  # the newest leader epoch that was acted on. `follow_epoch`
+    revoke_reason: RevokeReason | None = None  # `revoke`, `stop`; cleared by `returned`
+    revoke_deadline: float = 0.0  # in REVOKING: when the holder is killed. `revoke`, `stop`
+    step: SettlingStep | None = None  # only in SETTLING. `settle`; cleared by `unassign`
+    block: Block | None = None  # only in BLOCKED. `block_lease`; cleared by `unassign`
+    retry_at: float | None = None  # in BLOCKED: when to retry; None: no retry by time. `block_lease`, `unassign`
+    tries: int = 0  # backoff exponent. `block_lease`; `clear_alarm` resets it
     search: LogEndSearch | None = None
-    """The search for the end of the log, while it runs."""
-    inherited_end: int = 0
-    """One past the last ordinal of the batches this generation was granted with."""
-    pace: str = FIRST
-    """The pace last sent to the holder."""
-    pace_sent_at: float = 0.0
-    stamp_row_lsn: Lsn = _EVER
-    """The stamp rows are synced when this entry is."""
-    anchor_lsn: Lsn = _EVER
-    """The first ack under the current producer id is synced when this entry is."""
-    narrow_through: int = 0
-    """Ordinals below it may be in batches with old timestamps."""
+    """The search for the end of the log, while it runs. `begin_search`; ended by `acked`, `follow_epoch`, `block_lease`,
+    `record_batch_bounds` and `clear_batch_bounds`."""
+    inherited_end: int = 0  # one past the last ordinal of the batches this generation was granted with. `grant`
+    pace: str = FIRST  # the pace last sent to the holder. `grant`, `send_pace`
+    pace_sent_at: float = 0.0  # `grant`, `send_pace`, `acked`
+    stamp_row_lsn: Lsn = _EVER  # the stamp rows are synced when this entry is. `add_stamp_rows`
+    anchor_lsn: Lsn = _EVER  # the first ack under the current producer id is synced when this entry is. `acked`
     uncertain_grant_end: int = 0
-    """Batches below it were granted while it was uncertain whether the broker still had their state (11.6)."""
-    flush_through: int = 0  # no linger up to this ordinal
-    flush_sent_end: int = 0  # one past the last ordinal of the FLUSH sent to the holder
+    """Batches below it were granted while it was uncertain whether the broker still had their state (11.6). `grant`;
+    reset by `uncertain_batches_acked` and `clear_batch_bounds`."""
 
     @property
     def number(self) -> int:
@@ -86,13 +72,6 @@ class Lease:
     def generation(self) -> int:
         return self.durable.generation
 
-    def move(self, state: LeaseState) -> None:
-        """Change to another state. A transition that the table does not allow is a bug."""
-        assert state in LEASE_TRANSITIONS[self.state], (self.number, self.state, state)
-        if state not in POSSIBLY_HELD:
-            self.shard_id = self.node = -1
-        self.state = state
-
     @property
     def stamp_row(self) -> StampRow | None:
         """The stamp row in force at the ack mark."""
@@ -101,7 +80,7 @@ class Lease:
     @property
     def possibly_sent_end(self) -> int:
         """No ordinal from here on can have been sent under this generation."""
-        return max(self.durable.mark, self.handed_end, self.inherited_end)
+        return max(self.durable.mark, self.backlog.handed_end, self.inherited_end)
 
     def open_batches(self) -> list[BatchBounds]:
         """The recorded bounds of unresolved batches. A later stamp row that splits a batch proves it settled."""

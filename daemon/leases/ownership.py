@@ -6,18 +6,15 @@ written; `hand_out` runs after it. A lease never has two holders (HO-4): it is g
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, assert_never
+from typing import assert_never
 
+from ...producer.metadata.cluster import Cluster, ClusterChange
 from ...wire.journal import JournalSlot
 from ...wire.messages import (
-    FIRST,
-    OPEN,
     BatchesDone,
     BatchRefused,
     Credit,
-    FlushPartitions,
     NewLeaderHint,
-    Node,
     PartitionHalted,
     Ping,
     ProbeRefused,
@@ -32,28 +29,24 @@ from ...wire.messages import (
 from ..ledger.entries import Lsn
 from ..ledger.partition_state import Ledger
 from ..ledger.segments import Segments, relocate
-from ..ledger.slices import EntryLog, PendingSlice
+from ..ledger.slices import EntryLog
+from .alarms import LeaseAlarm, LeaseNotice
 from .batch_bounds import from_journal_slots
 from .grants import Grants
-from .lease import Lease, LeaseAlarm, LeaseView, QueuedBytes, view
+from .lease import LeaseView, QueuedBytes, view
+from .paces import LeasePaces
 from .refused_batches import DeadLetterRequest
 from .sequence_epochs import SequenceEpochs
 from .shard_reports import ShardReports
-from .states import POSSIBLY_HELD, LeaseState, Relocate, SettlingStep, ShutDown
-from .table import LeaseLimits, LeaseNotice, LeaseTable
+from .states import POSSIBLY_HELD, LeaseState, Relocate, SettlingStep
+from .table import LeaseLimits, LeaseTable
 
 __all__ = ["DeadLetterRequest", "LeaseAlarm", "LeaseLimits", "LeaseNotice", "LeaseView", "Leases"]
 
 
-_HELD: Final = LeaseState.HELD
-_UNPLACED: Final = LeaseState.UNASSIGNED
-AGES_EVERY_S: Final = 30.0
-"""How often held leases are checked for old acks. Half of the producer id expiration E is hours."""
-
-
 class Leases:
     """Facade of the lease table. The caller empties the output lists `outbox`, `ended`, `dead_letter_requests`,
-    `shards_to_kill`, `notices` and `stale_topics`; `alarms` and `counters` persist."""
+    `shards_to_kill`, `notices`, `stale_topics` and `new_leaders`; `alarms` and `counters` persist."""
 
     def __init__(
         self,
@@ -67,17 +60,18 @@ class Leases:
     ) -> None:
         table = self._table = LeaseTable(ledger, log, limits, now=now, wall_offset_ms=wall_offset_ms)
         self._sequence_epochs = SequenceEpochs(table)
-        self._grants = Grants(table, self._sequence_epochs)
-        self._outcomes = ShardReports(table, self._grants, parks_refused)
-        self._flushes: dict[int, Lease] = {}
-        self._ages_at = now + AGES_EVERY_S
+        self._paces = LeasePaces(table, now)
+        self._grants = Grants(table, self._sequence_epochs, self._paces)
+        self._reports = ShardReports(table, self._paces, parks_refused)
+        self.push = table.push
         self.outbox = table.outbox
         self.ended = table.ended
         self.dead_letter_requests = table.dead_letter_requests
         self.shards_to_kill = table.shards_to_kill
-        self.notices = table.notices
+        self.notices = table.alarms.notices
+        self.new_leaders = table.new_leaders
         self.stale_topics = table.stale_topics
-        self.alarms: Mapping[int, LeaseAlarm] = table.alarms
+        self.alarms: Mapping[int, LeaseAlarm] = table.alarms.active
         self.counters: Mapping[str, int] = table.counters
         self.loads: Mapping[int, ShardLoad] = table.loads
         self.exited_shard_counters: Mapping[str, int] = table.exited_shard_counters
@@ -122,25 +116,6 @@ class Leases:
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def push(self, piece: PendingSlice) -> None:
-        """Add a slice that was spooled or recovered. Call it in ordinal order per partition."""
-        table = self._table
-        lease = table.leases.get(piece.partition)
-        if lease is None:
-            lease = table.lease_of(piece.partition)
-        backlog = lease.backlog
-        if not backlog.unresolved:
-            self._grants.begin(lease)
-        backlog.push(piece)
-        table.pushed += piece.count
-        state = lease.state
-        if state is _HELD:
-            table.sync_wanted = max(table.sync_wanted, piece.lsn)
-            if len(backlog.waiting) == 1:
-                table.dispatcher.mark_ready(lease)
-        elif state is _UNPLACED and len(backlog.unresolved) == 1:
-            table.grant_candidates[piece.partition] = lease
-
     @property
     def needs_sync(self) -> bool:
         """Whether a hand-out, a grant or a pace waits for a sync."""
@@ -148,12 +123,7 @@ class Leases:
 
     def synced(self, through: Lsn) -> None:
         """The log is on disk up to and including the entry at `through`."""
-        table = self._table
-        table.synced = through
-        waiting, table.awaiting_row_sync = table.awaiting_row_sync, []
-        for lease in waiting:
-            if lease.state is LeaseState.UNASSIGNED:
-                table.grant_candidates[lease.number] = lease
+        self._table.set_synced(through)
 
     def relocate(self, moved: Mapping[Lsn, Lsn], segments: Segments) -> None:
         """A sync failed and entries it should have covered were rewritten: move their slices, which were never handed
@@ -167,36 +137,19 @@ class Leases:
         table = self._table
         table.now = now
         table.dispatcher.run(table.synced, table.wall_ms() - table.expiration_ms // 2)
-        if self._flushes:
-            self._send_flushes()
+        table.flushes.send()
 
     def flush(self, through: Iterable[tuple[int, int]]) -> None:
         """Skip linger for these partitions up to these ordinals (inclusive)."""
         for number, ordinal in through:
             lease = self._table.leases.get(number)
             if lease is not None and ordinal >= lease.durable.mark:
-                lease.flush_through = max(lease.flush_through, ordinal)
-                self._flushes[number] = lease
+                self._table.flushes.add(lease, ordinal)
 
     def flush_all(self) -> None:
         """Skip linger for everything unresolved."""
         leases = self._table.leases.values()
         self.flush((lease.number, lease.backlog.end - 1) for lease in leases if lease.backlog.unresolved)
-
-    def _send_flushes(self) -> None:
-        told: dict[int, list[tuple[int, int]]] = {}
-        for number, lease in list(self._flushes.items()):
-            if lease.durable.mark > lease.flush_through:
-                del self._flushes[number]
-            elif (
-                lease.state is LeaseState.HELD
-                and lease.handed_end > lease.flush_through
-                and lease.flush_sent_end < lease.flush_through + 1
-            ):
-                lease.flush_sent_end = lease.flush_through + 1
-                told.setdefault(lease.shard_id, []).append((number, lease.flush_through))
-        for seat, pairs in told.items():
-            self._table.send(seat, FlushPartitions(pairs))
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -208,20 +161,10 @@ class Leases:
             if shorter and lease.state is LeaseState.HELD:
                 table.revoke(lease, Relocate())
 
-    def nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """Replace the list of nodes. Call it before `leaders` of the same metadata. `budget_bytes` is ignored."""
+    def cluster_changed(self, cluster: Cluster, change: ClusterChange, now: float) -> None:
+        """Follow the nodes and leaders of new metadata."""
         self._table.now = now
-        self._grants.set_nodes(nodes)
-
-    def leaders(self, topic: str, topic_id: bytes, leaders: Iterable[tuple[int, int, int]], now: float) -> None:
-        """Apply (index, node or -1, leader epoch) of a topic's partitions. `topic_id` b"": unknown."""
-        self._table.now = now
-        self._grants.set_leaders(topic, topic_id, leaders)
-
-    def topic_gone(self, topic: str, now: float) -> None:
-        """Metadata no longer contains the topic."""
-        self._table.now = now
-        self._grants.topic_gone(topic)
+        self._grants.cluster_changed(cluster, change)
 
     # --- shards ------------------------------------------------------------------------------------------------------
 
@@ -264,7 +207,7 @@ class Leases:
             )
             certain = facts and found.certain and found.end <= lease.possibly_sent_end
             cuts = [cut for cut in found.bounds if cut.first + cut.count <= durable.next_ordinal]
-            table.lease_returned(lease, cuts, facts=certain)
+            table.returned(lease, cuts, facts=certain)
         table.dispatcher.forget(seat)
         told = table.loads.pop(seat, None)
         if told is not None:
@@ -277,21 +220,21 @@ class Leases:
         self._table.now = now
         match message:
             case BatchesDone():
-                self._outcomes.batches_done(seat, message.items)
+                self._reports.batches_done(seat, message.items)
             case Credit():
                 self._table.dispatcher.credit(seat, message.node, message.total_bytes)
             case Revoked():
-                self._outcomes.revoked(seat, message)
+                self._reports.revoked(seat, message)
             case BatchRefused():
-                self._outcomes.refused(seat, message)
+                self._reports.refused(seat, message)
             case NewLeaderHint():
-                self._outcomes.leader_hint(seat, message)
+                self._reports.leader_hint(seat, message)
             case ProbeRefused():
-                self._outcomes.gap(seat, message)
+                self._reports.gap(seat, message)
             case PartitionHalted():
-                self._outcomes.halt(seat, message)
+                self._reports.halt(seat, message)
             case SliceUnreadable():
-                self._outcomes.unreadable(seat, message)
+                self._reports.unreadable(seat, message)
             case ShardLoad():
                 self._table.loads[seat] = message
             case ShardFailed():
@@ -331,10 +274,8 @@ class Leases:
             self._grants.assign_nodes()
         if table.timed:
             self._run_timers(now)
-        if now >= self._ages_at:
-            self._ages_at = now + AGES_EVERY_S
-            self._ages()
-        self._outcomes.send_due_paces()
+        self._paces.check_ages(now)
+        self._paces.send_due()
         self._grants.grant_pending()
 
     def _run_timers(self, now: float) -> None:
@@ -349,18 +290,10 @@ class Leases:
             else:
                 del table.timed[number]
 
-    def _ages(self) -> None:
-        """Send a narrower pace where the last ack is so old that the broker may have expired our producer state."""
-        for lease in self._table.leases.values():
-            if lease.state is LeaseState.HELD and lease.pace == OPEN:
-                pace = self._grants.current_pace(lease)
-                if pace == FIRST:
-                    self._table.send_pace(lease, pace)
-
     def next_deadline(self) -> float | None:
         """When `tick` has work to do, if nothing else happens."""
         table = self._table
-        deadlines = [self._ages_at]
+        deadlines = [self._paces.check_ages_at]
         seats = table.shard_slots.next_deadline()
         if seats is not None:
             deadlines.append(seats)
@@ -373,19 +306,8 @@ class Leases:
 
     def stop(self, deadline_ms: int, now: float) -> None:
         """Grant nothing more. Every shard returns its leases within `deadline_ms` and exits."""
-        table = self._table
-        table.now = now
-        table.stopping = True
-        for lease in table.leases.values():
-            if lease.state is LeaseState.HELD:
-                table.dispatcher.drop(lease)
-                lease.move(LeaseState.REVOKING)
-                lease.revoke_reason = ShutDown()
-            if lease.state is LeaseState.REVOKING:
-                lease.revoke_deadline = now + (deadline_ms + table.limits.revoke_timeout_ms) / 1000
-                table.timed[lease.number] = lease
-        for seat in table.shard_slots.ready():
-            table.send(seat, Stop(deadline_ms))
+        self._table.now = now
+        self._table.stop(deadline_ms)
 
     @property
     def all_returned(self) -> bool:
@@ -417,10 +339,6 @@ class Leases:
     def handed_out_slices(self) -> int:
         """References handed out since the start; a reference handed out again counts again."""
         return self._table.dispatcher.slices
-
-    @property
-    def pushed_records(self) -> int:
-        return self._table.pushed
 
     def queued_bytes(self, number: int) -> QueuedBytes:
         """Bytes queued for a partition."""

@@ -6,10 +6,10 @@ A row is synced before anything is sent under it (HO-11). The entries are ordere
 from collections.abc import Collection
 
 from ...producer.records.sequence_ranges import EPOCH_MAX
-from ..ledger.entries import BatchBoundsEntry, Lsn, ParkedEntry, StampRowEntry
+from ..ledger.entries import ParkedEntry
 from .lease import Lease
 from .refused_batches import DeadLetterRequest, stamp_rows_for
-from .states import POSSIBLY_HELD, LeaseState, SettlingStep
+from .states import POSSIBLY_HELD, SettlingStep
 from .table import LeaseTable
 
 
@@ -45,8 +45,7 @@ class SequenceEpochs:
 
     def request_own_producer_id(self, lease: Lease) -> None:
         """Continue the partition from its mark under a producer id of its own."""
-        lease.move(LeaseState.SETTLING)
-        lease.step = SettlingStep.PRODUCER_ID
+        self._table.settle(lease, SettlingStep.PRODUCER_ID)
         self._waiting_for_id.append(lease)
         if self._spare_ids:
             self._use_own_producer_id(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
@@ -57,7 +56,7 @@ class SequenceEpochs:
             lease.durable.mark,
             max(lease.possibly_written_end, lease.block.end if lease.block is not None else 0),
         )
-        self._table.possible_duplicates(lease, first, max(first, end), "an operator had it sent again")
+        self._table.alarms.possible_duplicates(lease, first, max(first, end), "an operator had it sent again")
         self._table.clear_alarm(lease)
         self.request_own_producer_id(lease)
 
@@ -74,7 +73,7 @@ class SequenceEpochs:
                     f"partition {number} was granted before the new identity is known"
                 )
                 if state.next_ordinal > state.mark:
-                    table.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
+                    table.alarms.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
                 self.write_stamp_rows(lease, producer_id, "new_identity")
 
     def repair_lost_ranges(self, lost: Collection[int]) -> None:
@@ -89,21 +88,21 @@ class SequenceEpochs:
             lease = table.lease_of(number)
             last = state.rows[-1]
             if lease.possibly_written_end > state.mark or last.epoch >= EPOCH_MAX:
-                table.possible_duplicates(lease, state.mark, lease.possibly_written_end, "part of the spool is lost")
+                table.alarms.possible_duplicates(
+                    lease, state.mark, lease.possibly_written_end, "part of the spool is lost"
+                )
                 self.request_own_producer_id(lease)
                 continue
             first, behind = stamp_rows_for(state, [], last.producer_id, last.epoch + 1)
-            for row in [first, *behind]:
-                lease.stamp_row_lsn = table.record(StampRowEntry(number, row, "part of the spool is lost"))
+            table.add_stamp_rows(lease, [first, *behind], "part of the spool is lost")
             table.counters["producer_epoch_bumps"] += 1
 
     def write_stamp_rows(self, lease: Lease, new_id: int, reason: str) -> None:
         """Use another producer id from the mark on. Rows come first: they settle the batches that they split."""
         table = self._table
         bump, behind = stamp_rows_for(lease.durable, [], new_id, 0)
-        for row in [bump, *behind]:
-            lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, reason))
-        self._clear_batch_bounds(lease)
+        table.add_stamp_rows(lease, [bump, *behind], reason)
+        table.clear_batch_bounds(lease)
         table.counters["new_producer_ids"] += 1
 
     def write_dead_lettered(self, lease: Lease, request: DeadLetterRequest, letter: str) -> None:
@@ -116,31 +115,22 @@ class SequenceEpochs:
         last = durable.rows[-1]
         used_up = last.epoch >= EPOCH_MAX
         if used_up and not self._spare_ids:
-            lease.step = SettlingStep.PRODUCER_ID
+            table.settle(lease, SettlingStep.PRODUCER_ID)
             self._dead_letters_awaiting_id.append((lease, request, letter))
             return
         producer_id, epoch = (self._spare_ids.pop(0), 0) if used_up else (last.producer_id, last.epoch + 1)
         bump, behind = stamp_rows_for(durable, request.ranges, producer_id, epoch)
         reason = f"parked: {request.error}"
-        lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, bump, reason))
+        table.add_stamp_rows(lease, [bump], reason)
         ordinals = [(piece.first, piece.count) for piece in request.ranges]
         _ = table.record(ParkedEntry(lease.number, ordinals, request.code, request.message, letter))
-        for row in behind:
-            lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, reason))
-        self._clear_batch_bounds(lease)
+        table.add_stamp_rows(lease, behind, reason)
+        table.clear_batch_bounds(lease)
         table.counters["new_producer_ids" if used_up else "producer_epoch_bumps"] += 1
         lease.backlog.add_dead_lettered(request.ranges)
         table.advance(lease, durable.mark, None)
         table.clear_alarm(lease)
         table.unassign(lease)
-
-    def _clear_batch_bounds(self, lease: Lease) -> None:
-        table, durable = self._table, lease.durable
-        if durable.batch_bounds or durable.unknown_through is not None or not durable.batch_bounds_are_facts:
-            _ = table.record(BatchBoundsEntry(lease.number, [], facts=True, unknown_through=None))
-        lease.uncertain_grant_end = 0
-        lease.search = None
-        table.await_sync(lease.stamp_row_lsn)
 
     def ensure_synced_rows(self, lease: Lease) -> bool:
         """Make sure that stamp rows exist, cover every hole, and use no producer id that was given up (IDN-9). Returns
@@ -151,10 +141,5 @@ class SequenceEpochs:
         if not durable.rows:
             assert self.producer_id is not None
             first, behind = stamp_rows_for(durable, [], self.producer_id, 0)
-            for row in [first, *behind]:
-                lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
-        if lease.stamp_row_lsn > table.synced or table.synced == 0:
-            table.await_sync(Lsn(max(lease.stamp_row_lsn, 1)))
-            table.awaiting_row_sync.append(lease)
-            return False
-        return True
+            table.add_stamp_rows(lease, [first, *behind], "new_partition")
+        return table.rows_are_synced(lease)

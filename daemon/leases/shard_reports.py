@@ -4,13 +4,11 @@ No record is dropped: a slice ends only by an ack that covers it, or in the dead
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from ...producer.protocol.error_codes import ProduceErrorClass, classify_produce_error, error_name
 from ...wire.ids import NO_OFFSET
 from ...wire.messages import (
     FIRST,
-    OPEN,
     Anchor,
     BatchBounds,
     BatchRefused,
@@ -24,8 +22,8 @@ from ...wire.messages import (
 from ..ledger.entries import AckedEntry, BatchBoundsEntry
 from .backlog import BatchAck
 from .batch_bounds import overlay
-from .grants import Grants
-from .lease import LeaderAndEpoch, Lease
+from .lease import Lease, NewLeader
+from .paces import LeasePaces
 from .states import (
     POSSIBLY_HELD,
     Block,
@@ -33,14 +31,8 @@ from .states import (
     ContinueLogEndSearch,
     DeadLetterBatch,
     LeaseState,
-    Relocate,
-    ShutDown,
 )
 from .table import LeaseTable
-
-PACE_RESEND_S: Final = 60.0
-"""A shard whose clock is slightly ahead of ours may have narrowed its pace. While acks arrive, the pace is sent again
-at least this often."""
 
 _ShardReport = DoneBatch | BatchRefused | NewLeaderHint | Revoked | ProbeRefused | PartitionHalted | SliceUnreadable
 
@@ -48,9 +40,9 @@ _ShardReport = DoneBatch | BatchRefused | NewLeaderHint | Revoked | ProbeRefused
 class ShardReports:
     """Applies one shard's reports to the lease table."""
 
-    def __init__(self, table: LeaseTable, grants: Grants, parks_refused: Callable[[str], bool]) -> None:
+    def __init__(self, table: LeaseTable, paces: LeasePaces, parks_refused: Callable[[str], bool]) -> None:
         self._table = table
-        self._grants = grants
+        self._paces = paces
         self._dead_letters_refused = parks_refused
 
     def _lease(self, seat: int, report: _ShardReport) -> Lease | None:
@@ -83,9 +75,9 @@ class ShardReports:
             if end <= mark:
                 table.counters["stale_messages"] += 1
                 continue
-            if item.count <= 0 or item.first < mark or end > lease.handed_end:
+            if item.count <= 0 or item.first < mark or end > lease.backlog.handed_end:
                 table.kill_shard(
-                    seat, f"DONE {item} of {durable.topic}-{durable.index} beyond {mark}..{lease.handed_end}"
+                    seat, f"DONE {item} of {durable.topic}-{durable.index} beyond {mark}..{lease.backlog.handed_end}"
                 )
                 break
             anchor = before.anchor if before is not None else durable.anchor
@@ -94,16 +86,12 @@ class ShardReports:
                 continue
             if lease.bounds_uncertain and not self._proves_log_end(lease, item):
                 continue
-            if lease.uncertain_grant_end > mark:
-                table.possible_duplicates(
-                    lease, mark, lease.uncertain_grant_end, "its producer state may have been lost"
-                )
-                lease.uncertain_grant_end = 0
+            table.uncertain_batches_acked(lease, mark)
             entries[item.partition] = self._entry(lease, item, anchor, before)
             leases[item.partition] = lease
             table.advance(lease, end, BatchAck(item.first, item.count, item.base_offset, item.log_append_ms))
         for number, entry in entries.items():
-            self._acked(leases[number], entry)
+            self._paces.acked(leases[number], entry)
 
     def _proves_log_end(self, lease: Lease, item: DoneBatch) -> bool:
         """Within uncertain bounds a success shows where the log ends only if the broker still had our producer state.
@@ -135,44 +123,6 @@ class ShardReports:
             NO_OFFSET if item.base_offset == NO_OFFSET else item.base_offset + item.count,
         )
 
-    def _acked(self, lease: Lease, entry: AckedEntry) -> None:
-        table, durable = self._table, lease.durable
-        before = durable.anchor
-        place = table.record(entry)
-        table.counters["acked_entries"] += 1
-        if durable.mark > entry.mark:
-            table.advance(lease, durable.mark, None)
-        if before is None:
-            lease.anchor_lsn = place
-        table.clear_alarm(lease)
-        if lease.search is not None:
-            lease.search = None
-            self._finish_search(lease)
-        # The shard may have gone to FIRST itself when the log start passed the old anchor.
-        moved = before is not None and durable.log_start > before.base_offset
-        if lease.pace != OPEN or moved or table.now - lease.pace_sent_at >= PACE_RESEND_S:
-            lease.pace_sent_at = table.now
-            table.paces_awaiting_sync.append((place, lease.generation, lease))
-            if lease.pace == FIRST or before is None:
-                table.await_sync(place)
-
-    def _finish_search(self, lease: Lease) -> None:
-        """A trial batch was accepted: it is the end of the log, or was when it was written. Later records follow it."""
-        lease.backlog.lift_restriction(lease.handed_end)
-        if lease.state is LeaseState.HELD:
-            self._table.dispatcher.mark_ready(lease)
-
-    def send_due_paces(self) -> None:
-        """Send the wider pace that synced acks allow. At FIRST the shard waits for this message."""
-        table = self._table
-        due = [wait for wait in table.paces_awaiting_sync if wait[0] <= table.synced]
-        if not due:
-            return
-        table.paces_awaiting_sync = [wait for wait in table.paces_awaiting_sync if wait[0] > table.synced]
-        for _, generation, lease in due:
-            if lease.state is LeaseState.HELD and lease.generation == generation:
-                table.send_pace(lease, self._grants.current_pace(lease))
-
     def _block_below_anchor(self, lease: Lease, item: DoneBatch, anchor: Anchor) -> None:
         """Block the lease: this is no success. The topic was recreated, or the brokers lost acked records."""
         text = f"acknowledged at offset {item.base_offset}, not above {anchor.base_offset} of an older batch"
@@ -197,7 +147,7 @@ class ShardReports:
         table, durable = self._table, lease.durable
         end = refused.first + refused.count
         listed = all(0 <= index < refused.count for index, _ in refused.record_errors)
-        if refused.first != durable.mark or refused.count <= 0 or end > lease.handed_end or not listed:
+        if refused.first != durable.mark or refused.count <= 0 or end > lease.backlog.handed_end or not listed:
             table.kill_shard(seat, f"REFUSED {refused.first}+{refused.count} where the oldest is {durable.mark}")
             return
         table.counters["refusals"] += 1
@@ -213,10 +163,10 @@ class ShardReports:
             why = BlockReason.REFUSED if verdict is ProduceErrorClass.REFUSED_UNTIL_FIXED else BlockReason.AMBIGUOUS
             self._block(lease, why, text, refused.first, end, retry=True)
         elif not refused.ambiguous:
-            self._call_back(lease, DeadLetterBatch(refused, may_be_written=False))
+            self._table.revoke(lease, DeadLetterBatch(refused, may_be_written=False))
         elif content and lease.pace == FIRST:
             # No later batch can show whether the records were written (BRK-4): dead-letter them as `may_be_written`.
-            self._call_back(lease, DeadLetterBatch(refused, may_be_written=True))
+            self._table.revoke(lease, DeadLetterBatch(refused, may_be_written=True))
         else:
             self._block(lease, BlockReason.AMBIGUOUS, text, refused.first, end, retry=True)
 
@@ -234,7 +184,7 @@ class ShardReports:
             self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_sent_end, retry=True)
         elif lease.search is None or lease.search.next_trial(lease.backlog.end):
             # Not the log end, or no longer: the broker may have recognised an earlier batch, not appended it (LOC-3).
-            self._call_back(lease, ContinueLogEndSearch())
+            self._table.revoke(lease, ContinueLogEndSearch())
         else:
             self._table.stale_topics.add(lease.durable.topic)
             self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_written_end, retry=False)
@@ -265,14 +215,7 @@ class ShardReports:
             self._block(lease, BlockReason.UNREADABLE, text, report.first, end, retry=True)
 
     def _block(self, lease: Lease, why: BlockReason, text: str, first: int, end: int, *, retry: bool) -> None:
-        self._call_back(lease, Block(why, text, first, end, retry=retry))
-
-    def _call_back(self, lease: Lease, errand: DeadLetterBatch | Block | ContinueLogEndSearch) -> None:
-        """Revoke with `errand`. A report that crossed our REVOKE counts: a later holder is less certain of it."""
-        if lease.state is LeaseState.HELD or isinstance(lease.revoke_reason, Relocate | None):
-            self._table.revoke(lease, errand)
-        elif isinstance(lease.revoke_reason, ShutDown) and isinstance(errand, DeadLetterBatch):
-            lease.revoke_reason = errand
+        self._table.revoke(lease, Block(why, text, first, end, retry=retry))
 
     # --- returned leases ---------------------------------------------------------------------------------------------
 
@@ -282,7 +225,9 @@ class ShardReports:
         if lease is not None:
             self._table.stale_topics.add(lease.durable.topic)
             if hint.leader >= 0:
-                self._grants.leader_hint(lease, LeaderAndEpoch(hint.leader, hint.leader_epoch))
+                durable = lease.durable
+                hinted = NewLeader(durable.topic, durable.index, hint.leader, hint.leader_epoch)
+                self._table.new_leaders.append(hinted)
 
     def revoked(self, seat: int, revoked: Revoked) -> None:
         """A lease was returned, with the bounds of every unresolved batch that may have been sent."""
@@ -299,12 +244,5 @@ class ShardReports:
         if lease.state is LeaseState.FENCING:
             # Its journal has the same bounds, and nothing is granted before the shard is reaped.
             return
-        if lease.state is LeaseState.HELD:
-            # The shard returned the lease without a REVOKE.
-            self._table.dispatcher.drop(lease)
-            lease.move(LeaseState.REVOKING)
-        self._give_back(lease, [*lease.open_batches(), *revoked.cuts], facts=True)
-
-    def _give_back(self, lease: Lease, layers: list[BatchBounds], *, facts: bool) -> None:
-        found = overlay(layers, lease.durable.rows, lease.durable.mark)
-        self._table.lease_returned(lease, found.bounds, facts=facts and found.certain)
+        found = overlay([*lease.open_batches(), *revoked.cuts], durable.rows, durable.mark)
+        self._table.returned(lease, found.bounds, facts=found.certain)

@@ -1,8 +1,31 @@
 """The shard slots: which shards are connected, which are expected back, and whose nodes go to others."""
 
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
-from .states import SHARD_SLOT_TRANSITIONS, ShardSlotState
+
+class ShardSlotState(Enum):
+    """State of a shard process, as the router sees it."""
+
+    AWAITED = "awaited"
+    """Not connected but expected back: its nodes wait for it."""
+    CONNECTED = "connected"
+    """Sent HELLO but has not named its journal yet, so it is granted nothing."""
+    READY = "ready"
+    DYING = "dying"
+    """Being killed. The state ends only when the process is reaped."""
+    ABSENT = "absent"
+    """Did not reconnect in time: its nodes are assigned to other shards."""
+
+
+SHARD_SLOT_TRANSITIONS: Final[dict[ShardSlotState, frozenset[ShardSlotState]]] = {
+    ShardSlotState.AWAITED: frozenset({ShardSlotState.CONNECTED, ShardSlotState.ABSENT}),
+    ShardSlotState.CONNECTED: frozenset({ShardSlotState.READY, ShardSlotState.DYING}),
+    ShardSlotState.READY: frozenset({ShardSlotState.DYING}),
+    ShardSlotState.DYING: frozenset({ShardSlotState.AWAITED}),
+    ShardSlotState.ABSENT: frozenset({ShardSlotState.CONNECTED}),
+}
 
 
 @dataclass(slots=True, eq=False)

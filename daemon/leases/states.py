@@ -1,7 +1,6 @@
-"""States of a lease and of a shard slot, each as one table, and the reasons to revoke a lease.
+"""States of a lease as one table, and the reasons to revoke one. `LeaseTable` makes the transitions.
 
-A lease is the right to send one partition; a shard slot is the place of one shard process. The diagrams in the docs
-follow `LEASE_TRANSITIONS` and `SHARD_SLOT_TRANSITIONS`.
+A lease is the right to send one partition. The diagram in the docs follows `LEASE_TRANSITIONS`.
 """
 
 from enum import Enum, auto
@@ -39,29 +38,6 @@ LEASE_TRANSITIONS: Final[dict[LeaseState, frozenset[LeaseState]]] = {
 
 POSSIBLY_HELD: Final = frozenset({LeaseState.HELD, LeaseState.REVOKING, LeaseState.FENCING})
 """A shard may hold the lease in these states: no other shard may be granted it (HO-4)."""
-
-
-class ShardSlotState(Enum):
-    """State of a shard process, as the router sees it."""
-
-    AWAITED = "awaited"
-    """Not connected but expected back: its nodes wait for it."""
-    CONNECTED = "connected"
-    """Sent HELLO but has not named its journal yet, so it is granted nothing."""
-    READY = "ready"
-    DYING = "dying"
-    """Being killed. The state ends only when the process is reaped."""
-    ABSENT = "absent"
-    """Did not reconnect in time: its nodes are assigned to other shards."""
-
-
-SHARD_SLOT_TRANSITIONS: Final[dict[ShardSlotState, frozenset[ShardSlotState]]] = {
-    ShardSlotState.AWAITED: frozenset({ShardSlotState.CONNECTED, ShardSlotState.ABSENT}),
-    ShardSlotState.CONNECTED: frozenset({ShardSlotState.READY, ShardSlotState.DYING}),
-    ShardSlotState.READY: frozenset({ShardSlotState.DYING}),
-    ShardSlotState.DYING: frozenset({ShardSlotState.AWAITED}),
-    ShardSlotState.ABSENT: frozenset({ShardSlotState.CONNECTED}),
-}
 
 
 class BlockReason(Enum):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
+from ...producer.metadata.leader_epochs import may_follow
 from ...wire.audit_records import PARKED
 from ...wire.messages import Anchor, BatchBounds, StampRow
 from ...wire.record_ids import IdRow
@@ -205,7 +206,7 @@ class Ledger:
 
     def _apply_granted(self, state: LedgerPartition, entry: GrantedEntry) -> None:
         # A leader with an older epoch may not know what was acknowledged since (HO-16).
-        assert entry.leader_epoch < 0 or entry.leader_epoch >= state.leader_epoch, (
+        assert may_follow(entry.leader_epoch, state.leader_epoch), (
             f"leader epoch {entry.leader_epoch} of partition {state.number} after {state.leader_epoch}"
         )
         state.generation = entry.generation

@@ -80,6 +80,9 @@ class ClusterFollower:
 
     def apply(self, now: float) -> bool:
         """Apply the changes since the last round. Returns whether there were any."""
+        for hinted in self._leases.new_leaders:
+            _ = self._metadata.apply_leader_hint(*hinted)
+        self._leases.new_leaders.clear()
         if not self._changes:
             return False
         changes, self._changes[:] = list(self._changes), []
@@ -88,19 +91,10 @@ class ClusterFollower:
         return True
 
     def _apply(self, change: ClusterChange, now: float) -> None:
-        # Nodes first: a leader is only accepted where its node is known.
-        nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
-        if nodes_changed:
-            self._leases.nodes(self._topics.nodes(), now)
-        topics = {*change.topics_added, *change.topics_grown, *change.topics_recovered}
-        topics.update(replaced.name for replaced in change.topics_replaced)
-        topics.update(topic for topic, _ in change.leaders)
-        for topic in sorted(topics):
-            told = self._topics.leaders(topic)
-            if told is not None:
-                self._leases.leaders(topic, told[0], told[1], now)
+        self._leases.cluster_changed(self._metadata.cluster, change, now)
+        for topic in sorted(change.topics_with_new_leaders):
             self._update_route(topic)
-        if nodes_changed:
+        if change.nodes_changed:
             # The leaders are the same, but their racks and whether they can be reached may have changed.
             for known in list(self._routing.routes()):
                 self._update_route(known.topic)
@@ -109,7 +103,6 @@ class ClusterFollower:
             if route is not None:
                 route.idle = True
         for topic in change.topics_missing:
-            self._leases.topic_gone(topic, now)
             route = self._routing.find(topic)
             if route is not None:
                 route.missing_error = self._topics.error(topic)

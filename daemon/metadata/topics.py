@@ -4,7 +4,6 @@ from ...producer.accumulator.partitioners import leaders_of
 from ...producer.metadata.client import Metadata
 from ...producer.protocol.error_codes import INVALID_TOPIC, TopicErrorClass, classify_topic_error, error_name
 from ...wire.frames import PartitionInfo
-from ...wire.messages import Node
 from ..sessions.routing import TopicFacts
 
 
@@ -79,16 +78,3 @@ class TopicMetadata:
             PartitionInfo(index, found.leader, list(found.replicas), list(found.isr))
             for index, found in sorted(view.partitions.items())
         ]
-
-    def leaders(self, topic: str) -> tuple[bytes, list[tuple[int, int, int]]] | None:
-        """Topic id, and (index, leader or -1, leader epoch) of every partition."""
-        view = self._metadata.topic(topic)
-        if view is None:
-            return None
-        rows = [(index, found.leader, found.leader_epoch) for index, found in sorted(view.partitions.items())]
-        return view.topic_id or b"", rows
-
-    def nodes(self) -> list[Node]:
-        """All brokers. `Grants.send_nodes` fills in the budgets."""
-        nodes = self._metadata.cluster.nodes.values()
-        return [Node(found.node, found.host, found.port, found.rack, 0) for found in nodes]

@@ -256,7 +256,7 @@ def _nodes(router: "Router") -> list[StatsMap]:
                 said[node.node] = {"shard": seat, **node._asdict()}
     return [
         {"node": found.node, "host": found.host, "port": found.port, **said.get(found.node, {})}
-        for found in router.topics.nodes()
+        for found in router.metadata.cluster.nodes.values()
     ]
 
 

@@ -201,8 +201,8 @@ _statx: Final = _libc_statx()
 
 
 def birth_time_ns(descriptor: int) -> int | None:
-    """Return the creation time of an open file or directory in ns since 1970. It tells apart two files that got the
-    same inode number one after the other. Python does not provide statx(2). None if the file system or the kernel does not report it. Raises
+    """Return the creation time of an open file or directory in ns since 1970. File systems reuse the inode
+    numbers of deleted files, so a copy may have the same one. Python does not provide statx(2). None if the file system or the kernel does not report it. Raises
     OSError if the descriptor is not open."""
     if _statx is None:
         return None

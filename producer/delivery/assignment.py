@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from ...wire.messages import OPEN, FlushPartitions, Grant, Move, Node, Nodes, Revoke, Slices
 from ..accumulator.budgets import node_budget
 from ..metadata.cluster import Cluster, ClusterChange
+from ..metadata.leader_epochs import may_follow
 from ..sender.inflight_limit import pace_of
 from ..sender.modes import TRANSACTION_VERSION_2
 from ..sender.partitions import PartitionTable
@@ -121,23 +122,19 @@ class PartitionAssigner:
     def cluster_changed(self, cluster: Cluster, change: ClusterChange, now: float) -> None:
         """Apply new metadata: update nodes, leaders and recreated topics."""
         self._cluster = cluster
-        nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
-        if nodes_changed:
+        if change.nodes_changed:
             share = node_budget(self._buffer_bytes, len(cluster.nodes))
             nodes = [Node(node.node, node.host, node.port, node.rack, share) for node in cluster.nodes.values()]
             self._table.apply(Nodes(nodes), now=now)
         for replaced in change.topics_replaced:
             for part in self._by_topic.get(replaced.name, ()):
                 self._topic_recreated(part, replaced.new_id, now)
-        for part in self.partitions if nodes_changed else self._touched(change):
+        for part in self.partitions if change.nodes_changed else self._touched(change):
             self._learn_leader(part)
             self._follow(part, now)
 
     def _touched(self, change: ClusterChange) -> Iterable[PartitionState]:
-        topics = {*change.topics_added, *change.topics_grown, *change.topics_recovered}
-        topics.update(topic for topic, _ in change.leaders)
-        topics.update(replaced.name for replaced in change.topics_replaced)
-        return [part for topic in topics for part in self._by_topic.get(topic, ())]
+        return [part for topic in change.topics_with_new_leaders for part in self._by_topic.get(topic, ())]
 
     def _begin(self, part: PartitionState) -> None:
         if not self.idempotent:
@@ -170,7 +167,7 @@ class PartitionAssigner:
             return
         topic = self._cluster.topic(part.topic)
         part.topic_id = part.topic_id if topic is None else topic.topic_id
-        if view.leader_epoch < 0 or view.leader_epoch >= part.leader_epoch:
+        if may_follow(view.leader_epoch, part.leader_epoch):
             newer = view.leader_epoch > part.leader_epoch
             part.leader, part.leader_epoch = view.leader, view.leader_epoch
             if newer and part in self.blocked and not part.needs_producer_id:

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from kafka.protocol.metadata.metadata import MetadataResponse
 
 from ..protocol.error_codes import NONE, TopicErrorClass, classify_topic_error, error_name
+from .leader_epochs import NO_EPOCH, is_recreated, may_follow
 
 NO_NODE: Final = -1
-NO_EPOCH: Final = -1
 _EPOCHS_RELIABLE_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
@@ -113,6 +113,19 @@ class ClusterChange:
 
     def __bool__(self) -> bool:
         return self != _NOTHING
+
+    @property
+    def nodes_changed(self) -> bool:
+        return bool(self.nodes_added or self.nodes_moved or self.nodes_gone)
+
+    @property
+    def topics_with_new_leaders(self) -> set[str]:
+        """Topics with partitions that are new, have another leader, or can be reached again."""
+        return {
+            *(*self.topics_added, *self.topics_grown, *self.topics_recovered),
+            *(topic for topic, _ in self.leaders),
+            *(replaced.name for replaced in self.topics_replaced),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +240,7 @@ class Cluster:
         kept: Mapping[int, PartitionView] = {} if known is None else known.partitions
         former = frozenset[bytes]() if known is None else known.former_ids
         topic_id = told.topic_id or (None if known is None else known.topic_id)
-        if known is not None and known.topic_id is not None and topic_id != known.topic_id:
+        if known is not None and known.topic_id is not None and is_recreated(known.topic_id, topic_id):
             # A different log under the same name: neither epochs nor partitions of the old one count.
             kept, former = {}, former | {known.topic_id}
         # Kafka never removes partitions from a topic: a response with fewer comes from a lagging broker.
@@ -244,11 +257,8 @@ class Cluster:
         newest = self.floors.get((topic, topic_id, told.index), NO_EPOCH)
         if before is not None:
             newest = max(newest, before.leader_epoch)
-        if told.leader_epoch >= newest:
-            return told
-        if told.leader_epoch == NO_EPOCH:
-            # The broker is too old to report epochs: keep the known epoch.
-            return told._replace(leader_epoch=newest)
+        if may_follow(told.leader_epoch, newest):
+            return told if told.leader_epoch >= newest else told._replace(leader_epoch=newest)
         if before is not None:
             return before
         # Older than the recorded epoch: the reported leader may have been replaced.
@@ -304,7 +314,7 @@ def _difference(before: Cluster, after: Cluster, names: Sequence[str]) -> Cluste
     replaced = [
         TopicReplaced(name, old.topic_id, new.topic_id)
         for name, old, new in pairs
-        if old is not None and old.topic_id is not None and new.topic_id is not None and old.topic_id != new.topic_id
+        if old is not None and old.topic_id and new.topic_id and is_recreated(old.topic_id, new.topic_id)
     ]
     return ClusterChange(
         nodes_added=tuple(sorted(after.nodes.keys() - before.nodes.keys())),

@@ -4,7 +4,13 @@ A broker keeps the state of a producer for E (`producer.id.expiration.ms`), coun
 last batch, and drops it when the log start passes that batch. Half of E is the margin.
 """
 
+from typing import Final
+
 from ...wire.messages import FIRST, NARROW, OPEN, Anchor
+
+RENEW_S: Final = 60.0
+"""A sender whose clock is slightly ahead may have narrowed its pace by itself. While acks arrive, the pace is sent again
+at least this often."""
 
 
 def pace_of(anchor: Anchor | None, log_start: int, oldest_ms: int, *, wall_ms: int, expiration_ms: int) -> str:
@@ -15,3 +21,9 @@ def pace_of(anchor: Anchor | None, log_start: int, oldest_ms: int, *, wall_ms: i
     if wall_ms - min(anchor.time_ms, oldest_ms) > half:
         return NARROW
     return OPEN
+
+
+def is_renewal_due(pace: str, *, log_start_moved: bool, age_s: float) -> bool:
+    """Whether an ack is followed by another PACE. `log_start_moved`: so far that the sender may have narrowed its pace
+    by itself. `age_s`: seconds since the last PACE."""
+    return pace != OPEN or log_start_moved or age_s >= RENEW_S

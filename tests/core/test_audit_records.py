@@ -190,7 +190,7 @@ def test_nothing_but_the_one_error_comes_of_other_bytes(value: bytes | None) -> 
 
 
 @pytest.mark.parametrize(
-    "change", [{"state": "asleep"}, {"interval_s": "10"}, {"interval_s": float("inf")}, {"era": -1}]
+    "change", [{"state": "asleep"}, {"interval_s": "10"}, {"interval_s": float("inf")}, {"era": -1}, {"shard": 0}]
 )
 def test_a_heartbeat_says_nothing_else(change: dict[str, object]) -> None:
     heartbeat = AuditHeartbeat(INCARNATION, "web1", 9, 1, 0, 60_000, 0, RUNNING, 10.0)

@@ -159,4 +159,4 @@ def test_whatever_shards_report_the_table_stands_and_never_has_two_holders(
         for state in desk.ledger.by_number.values():
             state.assert_consistent()
     ended = sum(one.slice.count for one in desk.ended)
-    assert desk.leases.pushed_records == ended + desk.leases.pending_records
+    assert desk.pushed == ended + desk.leases.pending_records

@@ -66,6 +66,9 @@ def test_records_are_numbered_in_each_partition_and_slices_are_sealed() -> None:
         (w.ledger.by_number[part.partition].index, part.first, part.count) for part in first.slices + second.slices
     ]
     assert places == [(0, 0, 1), (2, 0, 2), (2, 2, 2)]
+    sizes = [[len(payload) for payload in group] for group in w.store.payloads]
+    assert [(part.offset, part.length) for part in first.slices] == [(0, sizes[0][0]), (sizes[0][0], sizes[0][1])]
+    assert [(part.offset, part.length) for part in second.slices] == [(0, sizes[1][0])]
     assert (first.previous, second.previous) == (-1, 1)
     for payload, (index, ordinal, count) in zip([p for group in w.store.payloads for p in group], places, strict=True):
         header = slices.read_header(payload)

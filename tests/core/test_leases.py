@@ -1,14 +1,8 @@
 """The lease table, row by row (17.1)."""
 
 import pytest
-from penstock.daemon.leases.states import (
-    LEASE_TRANSITIONS,
-    POSSIBLY_HELD,
-    SHARD_SLOT_TRANSITIONS,
-    BlockReason,
-    LeaseState,
-    ShardSlotState,
-)
+from penstock.daemon.leases.shard_slots import SHARD_SLOT_TRANSITIONS, ShardSlotState
+from penstock.daemon.leases.states import LEASE_TRANSITIONS, POSSIBLY_HELD, BlockReason, LeaseState
 from penstock.daemon.ledger.entries import AckedEntry, BatchBoundsEntry, GrantedEntry, Lsn, StampRowEntry
 from penstock.wire.messages import (
     FIRST,
@@ -19,7 +13,6 @@ from penstock.wire.messages import (
     Grant,
     Move,
     NewLeaderHint,
-    Node,
     Nodes,
     Pace,
     PartitionHalted,
@@ -335,7 +328,7 @@ def test_the_pace_stays_first_while_the_log_start_is_above_the_acknowledged_batc
 
 def test_a_newer_leader_at_the_same_shard_is_a_move(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.leases.nodes([Node(node, "b", 9092, "", 0) for node in (1, 2, 3)], desk.now)
+    desk.cluster(nodes=(1, 2, 3))
 
     desk.cluster((0, 3, 6), nodes=(1, 2, 3))
 
@@ -393,7 +386,7 @@ def test_an_unknown_leader_leaves_the_lease_where_it_is(desk: Desk) -> None:
 
 def test_a_node_that_leaves_the_cluster_takes_its_leases_with_it(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.leases.nodes([Node(2, "b2", 9092, "", 0)], desk.now)
+    desk.cluster(nodes=(2,))
     said = desk.settle()
     assert len(of_kind(said, Revoke)) == 1
 
@@ -616,6 +609,7 @@ def test_a_refused_record_is_parked_and_the_rest_goes_on_in_a_new_epoch(desk: De
     assert desk.ended[0].parked == [(3, 1, "INVALID_RECORD: no key")]
     assert [(run.offset, run.count) for run in desk.ended[0].runs] == [(0, 1), (1, 2), (4, 6)]
     assert desk.leases.counters["records_dead_lettered"] == 1
+    assert desk.leases.counters["producer_epoch_bumps"] == 1
     assert desk.leases.pending_records == 0
 
 
@@ -850,7 +844,7 @@ def test_people_may_let_a_blocked_partition_go_on_under_a_new_id_counted(desk: D
 @pytest.mark.row("J20")
 def test_a_topic_made_again_gets_what_was_unresolved_under_a_new_id_counted(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.leases.leaders("orders", b"\x02" * 16, [(0, 2, 0)], desk.now)
+    desk.cluster((0, 2, 0), topic_id=b"\x02" * 16)
     assert len(of_kind(desk.settle(), Revoke)) == 1
     desk.revoked(grant, BatchBounds(1, 9, 0))
     desk.settle()
@@ -867,7 +861,7 @@ def test_a_topic_made_again_gets_what_was_unresolved_under_a_new_id_counted(desk
 def test_a_topic_made_again_with_nothing_unresolved_keeps_its_id_and_begins_at_pace_first(desk: Desk) -> None:
     grant = desk.opened(0)
     desk.done(grant, 1, 9)
-    desk.leases.leaders("orders", b"\x02" * 16, [(0, 2, 0)], desk.now)
+    desk.cluster((0, 2, 0), topic_id=b"\x02" * 16)
     desk.settle()
     desk.revoked(grant)
     desk.push(0, 5)
@@ -880,13 +874,13 @@ def test_a_topic_made_again_with_nothing_unresolved_keeps_its_id_and_begins_at_p
 
 def test_what_waits_for_a_topic_that_is_gone_has_an_alarm_until_the_topic_is_back(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.leases.topic_gone("orders", desk.now)
+    desk.topic_gone()
     assert desk.settle() == []
     alarm = desk.leases.alarms[0]
     assert (alarm.why, alarm.first, alarm.end, alarm.text) == (BlockReason.REFUSED, 1, 10, "Kafka knows no such topic")
     assert list(desk.leases.alarms) == [0]
 
-    desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
+    desk.cluster((0, 1, 0), topic_id=b"\x02" * 16)
     desk.settle()
     desk.revoked(grant)
     desk.settle()

@@ -13,7 +13,7 @@ from penstock.daemon.ledger.entries import (
 from penstock.daemon.ledger.partition_state import Ledger, LedgerHole
 from penstock.daemon.ledger.slices import PendingSlice
 from penstock.wire.journal import LIVE, JournalSlot
-from penstock.wire.messages import FIRST, OPEN, BatchBounds, Grant, Node, ProbeRefused, StampRow
+from penstock.wire.messages import FIRST, OPEN, BatchBounds, Grant, ProbeRefused, StampRow
 
 from tests.fakes.lease_desk import WALL_OFFSET_MS, Desk, a_frame, of_kind, refs
 
@@ -279,13 +279,12 @@ def test_nothing_is_granted_under_the_old_id_while_a_new_identity_is_waited_for(
 def test_a_topic_made_again_is_noticed_again_when_the_router_ends_before_the_new_id(desk: Desk) -> None:
     restart(desk, slot(1, 4))
     desk.leases.set_producer_id(7)
-    desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
+    desk.cluster((0, 1, 0), topic_id=b"\x02" * 16)
     assert of_kind(desk.settle(), Grant) == []
     assert desk.leases.needs_producer_id
     restart(desk)
     desk.leases.set_producer_id(7)
-    desk.leases.nodes([Node(1, "b1", 9092, "", 0)], desk.now)
-    desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
+    desk.cluster((0, 1, 0), nodes=(1,), topic_id=b"\x02" * 16)
     desk.shard(0)
 
     assert of_kind(desk.settle(), Grant) == []
@@ -305,6 +304,7 @@ def test_ordinals_lost_with_damage_are_a_hole_behind_a_new_epoch(desk: Desk) -> 
     restart(desk, lost=(0,))
 
     assert up(desk).rows == [StampRow(7, 1, 10, 10), StampRow(7, 1, 15, 12)]
+    assert desk.leases.counters["producer_epoch_bumps"] == 1
 
 
 def test_ordinals_lost_at_the_mark_need_a_new_epoch_too(desk: Desk) -> None:

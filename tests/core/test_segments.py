@@ -55,6 +55,7 @@ def test_bytes_and_ages_follow_what_is_there() -> None:
     assert segments.oldest_ms() == 50
     segments.slices_resolved(1, lsn(3, 64))
     segments.slices_resolved(1, lsn(3, 64))
+    assert segments.oldest_ms() == 70, "nothing of the first is pending"
     segments.removed(1)
     assert segments.oldest_ms() == 70
     assert segments.nbytes == 180

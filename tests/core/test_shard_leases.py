@@ -197,6 +197,7 @@ def test_a_lost_connection_sends_everything_again_with_the_same_bounds(bench: Sh
         bench.put(0, 40, size=50)
     before = [wire.copies[0][1:3] for wire in bench.send()]
     bench.cut_connection(arrived=2)
+    assert bench.table.counters["requests_lost"] == len(before)
     bench.now += 10
     again = []
     for _ in before:

@@ -16,7 +16,9 @@ def load(state: str, error: str = "") -> ShardLoad:
 def test_a_broker_is_shown_by_a_shard_that_is_connected_if_one_is(ready: int) -> None:
     loads = {seat: load("ready" if seat == ready else "disconnected") for seat in range(3)}
     node = Node(1, "kafka-1", 9092, "", 0)
-    router = SimpleNamespace(leases=SimpleNamespace(loads=loads), topics=SimpleNamespace(nodes=lambda: [node]))
+    router = SimpleNamespace(
+        leases=SimpleNamespace(loads=loads), metadata=SimpleNamespace(cluster=SimpleNamespace(nodes={node.node: node}))
+    )
 
     (shown,) = stats._nodes(cast("Any", router))
 
@@ -26,7 +28,9 @@ def test_a_broker_is_shown_by_a_shard_that_is_connected_if_one_is(ready: int) ->
 def test_a_broker_nobody_is_connected_to_is_shown_with_the_last_error() -> None:
     loads = {0: load("waiting", "refused")}
     node = Node(1, "kafka-1", 9092, "", 0)
-    router = SimpleNamespace(leases=SimpleNamespace(loads=loads), topics=SimpleNamespace(nodes=lambda: [node]))
+    router = SimpleNamespace(
+        leases=SimpleNamespace(loads=loads), metadata=SimpleNamespace(cluster=SimpleNamespace(nodes={node.node: node}))
+    )
 
     (shown,) = stats._nodes(cast("Any", router))
 

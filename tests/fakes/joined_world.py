@@ -14,7 +14,7 @@ from penstock.daemon.ledger.slices import PendingSlice, SliceEnded
 from penstock.producer.protocol.produce_request import PartitionProduceResponse
 from penstock.producer.sender.outbox import ShardOutboxEntry
 from penstock.wire.journal import JournalSlot
-from penstock.wire.messages import Node, Nodes, RouterMessage
+from penstock.wire.messages import Nodes, RouterMessage
 
 from tests.fakes.lease_desk import WALL_OFFSET_MS, Desk, a_frame
 from tests.fakes.model_broker import Answer, Log
@@ -92,9 +92,9 @@ class JoinedWorld:
         return WALL_OFFSET_MS + int(self.desk.now * 1000)
 
     def metadata(self) -> None:
-        now = self.desk.now
-        self.desk.leases.nodes([Node(node, f"b{node}", 9092, "", 0) for node in NODES], now)
-        self.desk.leases.leaders(TOPIC, TOPIC_ID, [(i, *leader) for i, leader in self.leaders.items()], now)
+        self.desk.cluster(
+            *((index, *leader) for index, leader in self.leaders.items()), nodes=NODES, topic=TOPIC, topic_id=TOPIC_ID
+        )
 
     def greet(self, seat: int) -> None:
         if seat not in self.shards:
@@ -152,7 +152,7 @@ class JoinedWorld:
         if not shard.outgoing:
             return False
         said = shard.outgoing.popleft()
-        self.desk.leases.message(seat, said.message, self.desk.now)
+        self.desk.say(seat, said.message)
         self.router_round(sync=False)
         for slot in said.slots:
             del shard.journal[slot]

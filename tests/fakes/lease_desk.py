@@ -7,6 +7,14 @@ from penstock.daemon.leases.ownership import LeaseLimits, Leases
 from penstock.daemon.ledger.entries import ControlEntry, Entry, FrameEntry, Lsn, SliceEntry
 from penstock.daemon.ledger.partition_state import Ledger, LedgerPartition
 from penstock.daemon.ledger.slices import PendingFrame, PendingSlice, SliceEnded
+from penstock.producer.metadata.cluster import (
+    BrokerAddress,
+    Cluster,
+    ClusterChange,
+    MetadataAnswer,
+    PartitionView,
+    TopicAnswer,
+)
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     BatchBounds,
@@ -15,7 +23,6 @@ from penstock.wire.messages import (
     Credit,
     DoneBatch,
     Grant,
-    Node,
     Revoked,
     RouterMessage,
     ShardMessage,
@@ -76,12 +83,18 @@ class Desk:
     ledger: Ledger = field(default_factory=Ledger)
     said: list[tuple[int, RouterMessage]] = field(default_factory=list)
     ended: list[SliceEnded] = field(default_factory=list)
+    known: Cluster = field(default_factory=Cluster)
+    pushed: int = 0
 
     def __post_init__(self) -> None:
         self.leases = self.start()
 
     def start(self) -> Leases:
         """A router's lease table over the ledger as it is."""
+        self.known = Cluster()
+        for (topic, index), state in self.ledger.by_topic_partition.items():
+            if state.leader_epoch >= 0:
+                self.known = self.known.with_floors(topic, state.topic_id or None, {index: state.leader_epoch})
         limits = LeaseLimits(self.seats, 3_000, 10_000, 1_000, 60_000, 64 << 20)
         return Leases(
             self.ledger, self.log, limits, self.parks.__contains__, now=self.now, wall_offset_ms=WALL_OFFSET_MS
@@ -93,9 +106,32 @@ class Desk:
         self.ledger.apply(entry)
         return self.ledger.by_number[entry.partition]
 
-    def cluster(self, *leaders: tuple[int, int, int], nodes: tuple[int, ...] = (1, 2)) -> None:
-        self.leases.nodes([Node(node, f"b{node}", 9092, "", 0) for node in nodes], self.now)
-        self.leases.leaders(TOPIC, TOPIC_ID, leaders, self.now)
+    def cluster(
+        self,
+        *leaders: tuple[int, int, int],
+        nodes: tuple[int, ...] = (1, 2),
+        topic: str = TOPIC,
+        topic_id: bytes = TOPIC_ID,
+    ) -> None:
+        """Metadata arrives: the nodes, and (index, leader, epoch) of partitions."""
+        brokers = [BrokerAddress(node, f"b{node}", 9092, "") for node in nodes]
+        parts = [PartitionView(index, leader, epoch, (), (), 0) for index, leader, epoch in leaders]
+        topics = [TopicAnswer(topic, topic_id, 0, False, parts)] if parts else []
+        self.known, change = self.known.merge(MetadataAnswer(brokers, "", 0, topics, 0))
+        self.leases.cluster_changed(self.known, change, self.now)
+
+    def topic_gone(self) -> None:
+        """Brokers reported more than once that the topic does not exist."""
+        answer = MetadataAnswer(list(self.known.nodes.values()), "", 0, [TopicAnswer(TOPIC, None, 3, False, [])], 0)
+        self.known, _ = self.known.merge(answer)
+        self.leases.cluster_changed(self.known, ClusterChange(topics_missing=(TOPIC,)), self.now)
+
+    def follow_hints(self) -> None:
+        """The metadata applies the leaders that shards heard of."""
+        for hint in self.leases.new_leaders:
+            self.known, change = self.known.apply_leader_hint(*hint)
+            self.leases.cluster_changed(self.known, change, self.now)
+        self.leases.new_leaders.clear()
 
     def shard(self, seat: int, *, credit: int = 1 << 30) -> None:
         self.leases.shard_connected(seat, self.now)
@@ -124,10 +160,12 @@ class Desk:
         self.ledger.apply(FrameEntry("app", 1000, first, -1, 2, 0, count, None, [entry]))
         piece = PendingSlice(number, first, count, 1, first * 100, 100, max_ts, 0, place, a_frame(count))
         self.leases.push(piece)
+        self.pushed += count
         return piece
 
     def say(self, seat: int, message: ShardMessage) -> None:
         self.leases.message(seat, message, self.now)
+        self.follow_hints()
 
     def round(self, *, sync: bool = True) -> list[tuple[int, RouterMessage]]:
         """One round of the router; returns what it said."""
