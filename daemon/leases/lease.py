@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ...wire.ids import NO_LEADER
 from ...wire.messages import FIRST, BatchBounds, StampRow
 from ..ledger.entries import Lsn
 from ..ledger.partition_state import LedgerPartition
@@ -29,7 +28,6 @@ class NewLeader(NamedTuple):
     epoch: int
 
 
-NO_LEADER_KNOWN: Final = LeaderAndEpoch(NO_LEADER, -1)
 _EVER: Final = Lsn(0)
 """Any sync of this start covers it: the first sync covers everything recovered."""
 
@@ -101,52 +99,12 @@ class Lease:
         return max(known, (self.durable.unknown_through or -1) + 1)
 
     @property
+    def waiting_bytes(self) -> int:
+        """Bytes of unresolved slices that are not handed out."""
+        return max(0, self.backlog.nbytes - self.backlog.handed_out_bytes)
+
+    @property
     def bounds_uncertain(self) -> bool:
         """Whether the batch bounds of some unresolved ordinals are uncertain."""
         through = self.durable.unknown_through
         return through is not None and through >= self.durable.mark
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseView:
-    """One row of `/stats`. `shard_id`, `node` -1: no holder. `oldest_ms`: CLOCK_MONOTONIC of its oldest record, or
-    -1."""
-
-    topic: str
-    index: int
-    state: str
-    shard_id: int
-    node: int
-    generation: int
-    pace: str
-    mark: int
-    next_ordinal: int
-    slices: int
-    oldest_ms: int
-
-
-class QueuedBytes(NamedTuple):
-    """Bytes of a partition's slices: handed out to `shard_id` for `node` (-1: no holder), and not handed out."""
-
-    shard_id: int
-    node: int
-    handed_out_bytes: int
-    waiting_bytes: int
-
-
-def view(lease: Lease) -> LeaseView:
-    """The `/stats` row of a lease."""
-    first = lease.backlog.unresolved[0] if lease.backlog.unresolved else None
-    return LeaseView(
-        lease.durable.topic,
-        lease.durable.index,
-        lease.state.value,
-        lease.shard_id,
-        lease.node,
-        lease.generation,
-        lease.pace,
-        lease.durable.mark,
-        lease.durable.next_ordinal,
-        len(lease.backlog.unresolved),
-        -1 if first is None else first.created_ms,
-    )

@@ -33,7 +33,7 @@ from ..ledger.slices import EntryLog
 from .alarms import LeaseAlarm, LeaseNotice
 from .batch_bounds import from_journal_slots
 from .grants import Grants
-from .lease import LeaseView, QueuedBytes, view
+from .lease import Lease
 from .paces import LeasePaces
 from .refused_batches import DeadLetterRequest
 from .sequence_epochs import SequenceEpochs
@@ -41,7 +41,7 @@ from .shard_reports import ShardReports
 from .states import POSSIBLY_HELD, LeaseState, Relocate, SettlingStep
 from .table import LeaseLimits, LeaseTable
 
-__all__ = ["DeadLetterRequest", "LeaseAlarm", "LeaseLimits", "LeaseNotice", "LeaseView", "Leases"]
+__all__ = ["DeadLetterRequest", "LeaseAlarm", "LeaseLimits", "LeaseNotice", "Leases"]
 
 
 class Leases:
@@ -340,16 +340,10 @@ class Leases:
         """References handed out since the start; a reference handed out again counts again."""
         return self._table.dispatcher.slices
 
-    def queued_bytes(self, number: int) -> QueuedBytes:
-        """Bytes queued for a partition."""
-        lease = self._table.leases.get(number)
-        if lease is None:
-            return QueuedBytes(-1, -1, 0, 0)
-        backlog = lease.backlog
-        return QueuedBytes(
-            lease.shard_id, lease.node, backlog.handed_out_bytes, max(0, backlog.nbytes - backlog.handed_out_bytes)
-        )
+    def find(self, number: int) -> Lease | None:
+        """The lease of a partition, to read; None if nothing was ever pushed for it."""
+        return self._table.leases.get(number)
 
-    def views(self) -> list[LeaseView]:
-        """One `/stats` row for every partition with a lease."""
-        return [view(lease) for lease in self._table.leases.values()]
+    def all(self) -> Iterable[Lease]:
+        """Every lease, to read."""
+        return self._table.leases.values()

@@ -7,7 +7,7 @@ or sends any record wrongly.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from ...producer.metadata.leader_epochs import may_follow
 from ...wire.audit_records import PARKED
@@ -321,42 +321,13 @@ def _merged(holes: list[LedgerHole]) -> list[LedgerHole]:
 
 
 def _snapshot(state: LedgerPartition) -> PartitionSnapshot:
-    return PartitionSnapshot(
-        partition=state.number,
-        topic=state.topic,
-        topic_id=state.topic_id,
-        index=state.index,
-        next_ordinal=state.next_ordinal,
-        mark=state.mark,
-        rows=list(state.rows),
-        batch_bounds=list(state.batch_bounds),
-        batch_bounds_are_facts=state.batch_bounds_are_facts,
-        unknown_through=state.unknown_through,
-        anchor=state.anchor,
-        log_start=state.log_start,
-        leader_epoch=state.leader_epoch,
-        generation=state.generation,
-        holes=[(hole.first, hole.count) for hole in state.holes],
-        id_rows=tuple(state.id_rows),
-    )
+    # Lists are replaced when they change, never changed in place, so the snapshot may share them.
+    values: dict[str, Any] = {name: getattr(state, name) for name in PartitionSnapshot._fields[1:]}
+    values |= {"holes": [tuple(hole) for hole in state.holes], "id_rows": tuple(state.id_rows)}
+    return PartitionSnapshot(state.number, **values)
 
 
 def _from_snapshot(snapshot: PartitionSnapshot) -> LedgerPartition:
-    return LedgerPartition(
-        number=snapshot.partition,
-        topic=snapshot.topic,
-        topic_id=snapshot.topic_id,
-        index=snapshot.index,
-        next_ordinal=snapshot.next_ordinal,
-        mark=snapshot.mark,
-        rows=list(snapshot.rows),
-        batch_bounds=list(snapshot.batch_bounds),
-        batch_bounds_are_facts=snapshot.batch_bounds_are_facts,
-        unknown_through=snapshot.unknown_through,
-        anchor=snapshot.anchor,
-        log_start=snapshot.log_start,
-        leader_epoch=snapshot.leader_epoch,
-        generation=snapshot.generation,
-        holes=[LedgerHole(*pair) for pair in snapshot.holes],
-        id_rows=list(snapshot.id_rows),
-    )
+    values: dict[str, Any] = snapshot._asdict()
+    values |= {"holes": [LedgerHole(*pair) for pair in snapshot.holes], "id_rows": list(snapshot.id_rows)}
+    return LedgerPartition(values.pop("partition"), **values)

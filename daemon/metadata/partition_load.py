@@ -64,15 +64,17 @@ class PartitionLoads:
         # By the leader's node: a partition that is not granted yet will use the same connection.
         late = {node for heard in self._fresh.values() for node in heard.unavailable_nodes}
         for leader in leaders:
-            queue = self._leases.queued_bytes(states[leader.partition].number)
-            heard = self._fresh.get(queue.shard_id)
-            part = None if heard is None else heard.partitions.get(states[leader.partition].number)
+            number = states[leader.partition].number
+            lease = self._leases.find(number)
+            heard = None if lease is None else self._fresh.get(lease.shard_id)
+            part = None if heard is None else heard.partitions.get(number)
+            handed_out, waiting = (0, 0) if lease is None else (lease.backlog.handed_out_bytes, lease.waiting_bytes)
             # The router's count of handed-out bytes is current; the shard knows better how many batches they become.
-            batches = max(part.queued_batches if part is not None else 0, self._batches(queue.handed_out_bytes))
+            batches = max(part.queued_batches if part is not None else 0, self._batches(handed_out))
             found.append(
                 PartitionQueueStats(
                     leader.partition,
-                    batches + self._batches(queue.waiting_bytes),
+                    batches + self._batches(waiting),
                     node_unavailable=leader.node in late,
                     full=heard is not None and (part is None or not part.open_batch_has_room),
                 )

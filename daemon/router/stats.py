@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ...runtime.starts import restarts
 from ...wire.messages import ShardLoad
 from ...wire.record_ids import incarnation_text
-from ..leases.ownership import LeaseView
+from ..leases.lease import Lease
 from ..ledger.counters import ACK_BUCKETS_MS
 from ..sessions.session import RouterSession, RouterSessionState
 
@@ -35,7 +35,7 @@ StatsMap = dict[str, object]
 
 def stats(router: "Router", now: float) -> StatsMap:
     """All statistics, as of now."""
-    views = router.leases.views()
+    leases = list(router.leases.all())
     return {
         "router": {
             "pid": os.getpid(),
@@ -49,8 +49,8 @@ def stats(router: "Router", now: float) -> StatsMap:
         "acks": _acks(router),
         "sessions": _sessions(router),
         "spool": _spool(router, now),
-        "topics": _topics(views),
-        "leases": {"counters": dict(router.leases.counters), "partitions": [_lease(view, now) for view in views]},
+        "topics": _topics(leases),
+        "leases": {"counters": dict(router.leases.counters), "partitions": [_lease(lease, now) for lease in leases]},
         "alarms": [
             {
                 "topic": alarm.topic,
@@ -217,32 +217,33 @@ def _spool(router: "Router", now: float) -> StatsMap:
     }
 
 
-def _topics(views: list[LeaseView]) -> StatsMap:
+def _topics(leases: list[Lease]) -> StatsMap:
     topics: dict[str, dict[str, object]] = {}
-    for view in views:
-        topic = topics.setdefault(view.topic, {"pending": 0, "partitions": {}})
-        pending = view.next_ordinal - view.mark
+    for durable in (lease.durable for lease in leases):
+        topic = topics.setdefault(durable.topic, {"pending": 0, "partitions": {}})
+        pending = durable.next_ordinal - durable.mark
         assert isinstance(topic["pending"], int), "a sum"
         topic["pending"] += pending
         partitions = topic["partitions"]
         assert isinstance(partitions, dict), "a map"
-        partitions[str(view.index)] = pending
+        partitions[str(durable.index)] = pending
     return dict(topics)
 
 
-def _lease(view: LeaseView, now: float) -> StatsMap:
+def _lease(lease: Lease, now: float) -> StatsMap:
+    durable, unresolved = lease.durable, lease.backlog.unresolved
     return {
-        "topic": view.topic,
-        "partition": view.index,
-        "state": view.state,
-        "shard": view.shard_id,
-        "node": view.node,
-        "generation": view.generation,
-        "pace": view.pace,
-        "ack_mark": view.mark,
-        "next_ordinal": view.next_ordinal,
-        "slices": view.slices,
-        "oldest_s": round(now - view.oldest_ms / 1_000, 3) if view.oldest_ms >= 0 else 0.0,
+        "topic": durable.topic,
+        "partition": durable.index,
+        "state": lease.state.value,
+        "shard": lease.shard_id,
+        "node": lease.node,
+        "generation": lease.generation,
+        "pace": lease.pace,
+        "ack_mark": durable.mark,
+        "next_ordinal": durable.next_ordinal,
+        "slices": len(unresolved),
+        "oldest_s": round(now - unresolved[0].created_ms / 1_000, 3) if unresolved else 0.0,
     }
 
 

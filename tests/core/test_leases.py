@@ -45,7 +45,7 @@ def desk() -> Desk:
 
 def state(desk: Desk, number: int = 0) -> str:
     index = desk.ledger.by_number[number].index
-    return next(view.state for view in desk.leases.views() if view.index == index)
+    return next(lease.state.value for lease in desk.leases.all() if lease.durable.index == index)
 
 
 def test_every_state_has_a_row_and_leads_only_to_states() -> None:

@@ -136,7 +136,7 @@ def test_a_newer_record_ends_the_search_where_there_is_one(desk: Desk) -> None:
     search(desk, *range(1, 10), taken=10)
 
     assert desk.ledger.by_number[0].mark == 11
-    assert desk.leases.views()[0].state != "blocked"
+    assert desk.leases.find(0).state.value != "blocked"
 
 
 def test_a_search_that_finds_nothing_waits_for_people(desk: Desk) -> None:

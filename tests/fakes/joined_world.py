@@ -310,7 +310,7 @@ class JoinedWorld:
                     self.shard_sends(seat)
             self.exchange()
             self.desk.now += 0.5
-        raise AssertionError([self.desk.leases.views(), self.desk.leases.alarms])
+        raise AssertionError([list(self.desk.leases.all()), self.desk.leases.alarms])
 
     def check(self) -> None:
         """Every record once, in order, but for what was parked."""

@@ -143,7 +143,7 @@ class Desk:
         self.say(seat, Credit(node, total))
 
     def leases_of_seat(self, seat: int) -> list[int]:
-        return [view.index for view in self.leases.views() if view.shard_id == seat]
+        return [lease.durable.index for lease in self.leases.all() if lease.shard_id == seat]
 
     def up(self) -> None:
         """Producer id, cluster with two partitions, both shards."""

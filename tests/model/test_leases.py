@@ -290,7 +290,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.check_end()
 
     def check_end(self) -> None:
-        assert not any(self.pieces.values()), self.desk.leases.views()
+        assert not any(self.pieces.values()), list(self.desk.leases.all())
         for number, broker in self.brokers.items():
             total = self.desk.ledger.by_number[number].next_ordinal
             expected = [ordinal for ordinal in range(total) if ordinal not in self.parked[number]]
