@@ -294,10 +294,6 @@ class Spool:
         """Whether the spare file exists. Without it, frames that need a new segment are refused: the disk is full."""
         return self._files.has_spare
 
-    def slice_ended(self, segment: int) -> None:
-        """Count a slice of this segment as resolved, after the entry that resolved its last ordinal was appended."""
-        self.segments.slices_resolved(segment, self._active.last)
-
     def remove_unneeded(self) -> list[int]:
         """Remove all segments that are no longer needed, and return their numbers."""
         gone = self.segments.removable(self.synced_through)

@@ -347,7 +347,7 @@ class SpoolWorld:
         """Tell the spool of slices whose end the last entry was."""
         expected = self._expected_pending()
         for key in [key for key in self.pending if key not in expected]:
-            self.log.slice_ended(self.pending.pop(key).segment)
+            self.log.segments.slices_resolved(self.pending.pop(key).segment, self.places[-1])
 
 
 def _comparable(tables: list[PartitionSnapshot]) -> list[PartitionSnapshot]:

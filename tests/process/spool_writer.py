@@ -49,10 +49,10 @@ while True:
         pending.append(place.segment)
         high += 1
     if len(pending) > 60:
-        spool.append(entry := AckedEntry(0, state.mark + 90, Anchor(0, 1, 1, 1), 0))
+        acked = spool.append(entry := AckedEntry(0, state.mark + 90, Anchor(0, 1, 1, 1), 0))
         ledger.apply(entry)
         for segment in pending[:30]:
-            spool.slice_ended(segment)
+            spool.segments.slices_resolved(segment, acked)
         del pending[:30]
     spool.write()
     print("written", state.next_ordinal, high, state.mark, flush=True)
