@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from ...wire.messages import OPEN, FlushPartitions, Grant, Move, Node, Nodes, Revoke, Slices
 from ..accumulator.budgets import node_budget
 from ..metadata.cluster import Cluster, ClusterChange
-from ..metadata.leader_epochs import may_follow
 from ..sender.inflight_limit import pace_of
 from ..sender.modes import TRANSACTION_VERSION_2
 from ..sender.partitions import PartitionTable
@@ -122,14 +121,15 @@ class PartitionAssigner:
     def cluster_changed(self, cluster: Cluster, change: ClusterChange, now: float) -> None:
         """Apply new metadata: update nodes, leaders and recreated topics."""
         self._cluster = cluster
-        if change.nodes_changed:
+        nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
+        if nodes_changed:
             share = node_budget(self._buffer_bytes, len(cluster.nodes))
             nodes = [Node(node.node, node.host, node.port, node.rack, share) for node in cluster.nodes.values()]
             self._table.apply(Nodes(nodes), now=now)
         for replaced in change.topics_replaced:
             for part in self._by_topic.get(replaced.name, ()):
                 self._topic_recreated(part, replaced.new_id, now)
-        for part in self.partitions if change.nodes_changed else self._touched(change):
+        for part in self.partitions if nodes_changed else self._touched(change):
             self._learn_leader(part)
             self._follow(part, now)
 
@@ -167,7 +167,7 @@ class PartitionAssigner:
             return
         topic = self._cluster.topic(part.topic)
         part.topic_id = part.topic_id if topic is None else topic.topic_id
-        if may_follow(view.leader_epoch, part.leader_epoch):
+        if view.leader_epoch < 0 or view.leader_epoch >= part.leader_epoch:
             newer = view.leader_epoch > part.leader_epoch
             part.leader, part.leader_epoch = view.leader, view.leader_epoch
             if newer and part in self.blocked and not part.needs_producer_id:

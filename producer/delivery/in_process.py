@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from ...wire.messages import (
     FIRST,
+    OPEN,
     Anchor,
     BatchesDone,
     BatchRefused,
@@ -29,7 +30,6 @@ from ..accumulator.slice_accumulator import SliceAccumulator
 from ..metadata.cluster import Cluster, ClusterChange
 from ..protocol.error_codes import CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, error_name
 from ..records.sequence_ranges import OrdinalRange, merge_ranges, subtract_ranges
-from ..sender.inflight_limit import is_renewal_due
 from ..sender.modes import SendLimits
 from ..sender.partitions import CreditRule, PartitionTable
 from .assignment import PartitionAlarm, PartitionAssigner
@@ -42,6 +42,7 @@ from .record_errors import record_refusals
 
 _NO_CREDIT: Final = CreditRule(1, 1)
 """No flow control: slices in this process's own memory go to the lease table immediately."""
+_PACE_AGAIN_S: Final = 60.0
 _FATAL: Final = frozenset({UNSUPPORTED_VERSION, CLUSTER_AUTHORIZATION_FAILED})
 _CLOSED: Final = DeliveryFailure(
     DeliveryFailureKind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed before this was sent"
@@ -330,7 +331,7 @@ class InProcessDelivery:
         part.log_start = max(part.log_start, item.log_start)
         part.failures = 0
         self._gap_confirmation.cancel(part)
-        if is_renewal_due(part.pace, log_start_moved=moved, age_s=now - part.pace_sent_at):
+        if part.pace != OPEN or moved or now - part.pace_sent_at >= _PACE_AGAIN_S:
             part.pace = self._assigner.pace(part, now)
             part.pace_sent_at = now
             pace = Pace(part.number, part.generation, part.pace, part.anchor, part.log_start)
