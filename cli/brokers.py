@@ -81,7 +81,7 @@ class BrokerConnections:
         self._loop.close()
 
     def connect(self, address: tuple[str, int], first: KafkaRequest | None = None) -> BrokerConnection:
-        """Begin to connect; `run` goes on with it. `first`: a request to send as soon as the connection is ready."""
+        """Begin to connect; `run` continues it. `first`: a request to send as soon as the connection is ready."""
         made = BrokerConnection(self._loop, self._resolver, self._kafka, address, first)
         self._open.append(made)
         return made

@@ -114,7 +114,7 @@ def load_identity(directory: Path) -> StoredIdentity:
         raise SpoolError(f"{path} cannot be read: {error.strerror}") from error
     best = StoredIdentity(0, None)
     for start in range(0, len(data), SLOT_BYTES):
-        serial, fields = _readslot_of(data[start : start + SLOT_BYTES])
+        serial, fields = _read_slot(data[start : start + SLOT_BYTES])
         if fields is None or serial <= best.serial:
             continue
         if fields.get("version") != VERSION:
@@ -126,7 +126,7 @@ def load_identity(directory: Path) -> StoredIdentity:
     return best
 
 
-def _readslot_of(data: bytes) -> tuple[int, dict[str, object] | None]:
+def _read_slot(data: bytes) -> tuple[int, dict[str, object] | None]:
     """Return a slot's serial and fields; the fields are None if its checksum or shape is wrong."""
     try:
         serial, crc, fields = json.loads(data)

@@ -19,7 +19,8 @@ from penstock.daemon.ledger.entry_codec import EntryType, pack_control, pack_fra
 from penstock.daemon.ledger.segment_scan import EntryHeaders, SegmentHeader, pack_segment_header, padded
 from penstock.daemon.ledger.slice_rows import SliceRow
 from penstock.daemon.ledger.slices import PendingFrame, PendingSlice
-from penstock.daemon.spool.identity import SpoolIdentity, read_identity
+from penstock.daemon.spool.identity import SpoolIdentity
+from penstock.daemon.spool.identity_file import read_identity
 from penstock.producer.kernel import frames
 from penstock.shards.journal import Journal
 from penstock.wire.audit_records import (

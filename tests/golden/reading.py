@@ -11,7 +11,7 @@ from penstock.daemon.ledger.entries import CheckpointEntry, FrameEntry
 from penstock.daemon.ledger.entry_codec import unpack, unpack_minute
 from penstock.daemon.ledger.segment_scan import read_segment_header, scan_segment
 from penstock.daemon.ledger.slice_rows import check_slice, read_rows
-from penstock.daemon.spool.identity import read_identity
+from penstock.daemon.spool.identity_file import read_identity
 from penstock.wire.audit_records import decode
 
 GOLDEN: Final = Path(__file__).parent
