@@ -248,7 +248,7 @@ def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Embe
 @pytest.mark.row("H21")
 @pytest.mark.parametrize("what", ["too large", "no metadata", "no topic"])
 def test_a_record_that_was_not_taken_leaves_only_an_abort(cluster: EmbeddedCluster, topic: str, what: str) -> None:
-    with made(cluster, topic, max_request_size=2000, max_block_ms=1000) as producer:
+    with made(cluster, topic, max_request_size=2000, max_block_ms=3000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         good = producer.send(topic, b"good")

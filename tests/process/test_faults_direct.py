@@ -63,7 +63,7 @@ def values_of(cluster: EmbeddedCluster, topic: str, partition: int = 0) -> list[
 def test_a_producer_whose_retried_batch_expired_goes_on(cluster: EmbeddedCluster) -> None:
     topic = cluster.create_topic("silent", 1)
     leader = cluster.leader(topic, 0)
-    with direct(cluster, delivery_timeout_ms=1500, request_timeout_ms=400) as producer:
+    with direct(cluster, delivery_timeout_ms=4000, request_timeout_ms=1000) as producer:
         _ = producer.send(topic, b"first").result(WAIT_S)
         with stopped(leader):
             lost = producer.send(topic, b"lost")
@@ -209,7 +209,8 @@ def test_a_broker_that_takes_nothing_leaves_the_others_their_memory(cluster: Emb
     topic = cluster.create_topic("slow", 2)
     leaders = cluster.leaders(topic)
     slow, well = (next(index for index, node in leaders.items() if node == wanted) for wanted in (1, 0))
-    with direct(cluster, buffer_memory=1 << 20, max_block_ms=100, max_request_size=65_536) as producer:
+    with direct(cluster, buffer_memory=1 << 20, max_block_ms=2_000, max_request_size=65_536) as producer:
+        _ = producer.partitions_for(topic, WAIT_S)
         for partition in (slow, well):
             _ = producer.send(topic, b"first", partition=partition).result(WAIT_S)
         with stopped(cluster.nodes[1]):

@@ -247,6 +247,7 @@ def test_waits_for_memory_and_calls_that_got_none_are_counted() -> None:
         topic = alone.create_topic("narrow", 1)
         given = {"bootstrap.servers": f"127.0.0.1:{wire.port}", "client.id": "counted", "buffer.memory": 20_000}
         with DirectProducer({**given, "max.block.ms": 500, "linger.ms": 0, "batch.size": 10_000}) as producer:
+            _ = producer.partitions_for(topic, WAIT_S)
             _ = producer.send(topic, b"warm").result(WAIT_S)
             wire.hold(on=True)
             held = [producer.send(topic, bytes(9000)) for _ in range(2)]
@@ -272,7 +273,7 @@ def test_figures_can_be_had_before_the_first_record_and_after_the_end(cluster: E
     assert told(CLIENT, "record-send-total") == 0
     assert math.isnan(told(CLIENT, "batch-size-avg"))
     assert isinstance(producer.send("missing", b"x").exception(WAIT_S), MetadataTimeoutError)
-    assert 0.15e9 <= Figures(producer)(CLIENT, "metadata-wait-time-ns-total") < WAIT_S * 1e9
+    assert 0 < Figures(producer)(CLIENT, "metadata-wait-time-ns-total") < WAIT_S * 1e9
     producer.close()
     told = Figures(producer)
     assert told(OWN, "record-rejected-total") == 1
