@@ -9,8 +9,8 @@ STAMPS := .make
 ALONE = mkdir -p $(STAMPS); flock -o $(STAMPS)/lock
 SOURCES := $(shell git ls-files 'producer/kernel/*.py' 'producer/kernel/*.pxd' setup.py pyproject.toml 2>/dev/null)
 XDIST ?= auto
-# Sessions of Spark at once, each with a broker: some 2 GB.
-SPARKS ?= 3
+# Sessions of Spark at once, each with a broker: some 2 GB. They are bound by the processor, so more than cores only miss deadlines.
+SPARKS ?= 2
 # Workers of tests/process: its tests mostly wait, so there may be more than cores.
 PROCESSES ?= 3
 KAFKAS := 4.3.1 3.9.2

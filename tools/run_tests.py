@@ -92,11 +92,11 @@ STAGES: Final[Sequence[Stage]] = (
     # On two cores the tests with Kafka mostly wait, so two lanes share the cores well; a third one made tests miss their deadlines on a
     # slow machine. Each lane has ports, brokers and folders of its own.
     (
-        [made("kafka-4.3.1", minutes=28), made("pipeline", minutes=31)],
+        [made("kafka-4.3.1", minutes=35), made("pipeline", minutes=40)],
         [
-            made("process", minutes=22),
-            made("kafka-3.9.2", minutes=20),
-            made("systemd", minutes=10),
+            made("process", minutes=28),
+            made("kafka-3.9.2", minutes=30),
+            made("systemd", minutes=15),
             made("browser", minutes=7),
         ],
     ),
