@@ -87,17 +87,17 @@ STAGES: Final[Sequence[Stage]] = (
     # What is quick and finds most mistakes comes first.
     (
         [made("lint", minutes=10, tests=False)],
-        [made("spark-classes", minutes=4, tests=False), made("core", minutes=12)],
+        [made("spark-classes", minutes=4, tests=False), made("core", minutes=9)],
     ),
     # On two cores the tests with Kafka mostly wait, so two lanes share the cores well; a third one made tests miss their deadlines on a
     # slow machine. Each lane has ports, brokers and folders of its own.
     (
-        [made("kafka-4.3.1", minutes=35), made("pipeline", minutes=40)],
+        [made("kafka-4.3.1", minutes=28), made("pipeline", minutes=38)],
         [
-            made("process", minutes=28),
-            made("kafka-3.9.2", minutes=30),
-            made("systemd", minutes=15),
-            made("browser", minutes=7),
+            made("process", minutes=22),
+            made("kafka-3.9.2", minutes=28),
+            made("systemd", minutes=10),
+            made("browser", minutes=6),
         ],
     ),
 )
