@@ -109,7 +109,7 @@ def test_a_follower_that_hangs_holds_up_no_batch_and_the_oldest_events_make_room
         query, done = start(spark, tmp_path)
         assert stuck.entered.wait(60)
         assert done.wait(60), "the stream waited for its listener"
-        _ = wait_until(lambda: listener._queue.dropped, seconds=60, what="Spark has told of more events than fit")
+        _ = wait_until(lambda: listener._queue.dropped > 0, seconds=60, what="Spark has told of more events than fit")
         query.stop()
         stuck.let_go.set()
         listener.close(seconds=60)
