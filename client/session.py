@@ -27,8 +27,8 @@ class BufferFullError(Exception):
 class ClientSession:
     """See the module docstring. A forked child makes its own.
 
-    `condition` guards `window` and all that is said to be called under the lock; it is notified of every change that a
-    caller may wait for. blocking: whether `ensure_room` waits; else it raises `BufferFullError`.
+    Hold `condition` to use `window`, and to call a method whose docstring says so. It is notified after every change
+    that a caller may wait for. `blocking`: whether `ensure_room` waits; else it raises `BufferFullError`.
     """
 
     def __init__(

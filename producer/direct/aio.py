@@ -124,18 +124,18 @@ class AsyncDirectProducer:
         """Append or fail the next record of the queue. `began`: when `send` was called, so that waiting for earlier calls
         counts towards `max.block.ms`."""
         front, steps = self._inner.front, self._pipeline()
-        told = steps.ack_callback(record, None)
+        callback = steps.ack_callback(record, None)
         missing = await self._wait_for_metadata(record.topic, record.partition, record.timestamp_ms, began)
         serialized = record if missing is not None else self._inner.plugins.serialize(record)
         with MemoryWait(front, self._reservation, began) as memory:
             while missing is None:
-                taken = memory.attempt(partial(steps.append, serialized, told, began, turn))
+                taken = memory.attempt(partial(steps.append, serialized, callback, began, turn))
                 error = None if taken.was_appended else taken.exception(0)
                 if not isinstance(error, WouldBlockError):
                     return taken
                 missing = await self._wait(memory, error, serialized.topic, serialized.partition, began)
         return front.completion.failed(
-            record.topic, -1 if record.partition is None else record.partition, missing, told
+            record.topic, -1 if record.partition is None else record.partition, missing, callback
         )
 
     async def send_many(

@@ -50,12 +50,12 @@ class DirectPluginPipeline:
         record = self._plugins.intercept(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
         try:
             began, missing = self.wait_for_metadata(record.topic, record.partition, record.timestamp_ms)
-            told = self.ack_callback(record, on_ack)
+            callback = self.ack_callback(record, on_ack)
             if missing is not None:
                 return self._front.completion.failed(
-                    record.topic, _partition_or_unknown(record.partition), missing, told
+                    record.topic, _partition_or_unknown(record.partition), missing, callback
                 )
-            return self.append(self._plugins.serialize(record), told, began, turn)
+            return self.append(self._plugins.serialize(record), callback, began, turn)
         except BaseException as error:
             self._plugins.notify_send_error([record], error)
             raise
@@ -85,16 +85,18 @@ class DirectPluginPipeline:
         began, found = front.metadata.wait_for_metadata(topic, partition)
         return began, None if isinstance(found, AccumulatorTopic) else found
 
-    def append(self, record: Record, told: RecordCallback | None, began: float | None, turn: int) -> DirectRecordFuture:
+    def append(
+        self, record: Record, callback: RecordCallback | None, began: float | None, turn: int
+    ) -> DirectRecordFuture:
         """Append a record whose key and value are bytes, and freeze its headers (SND-7). `turn` is the transaction
         epoch: see `kernel.append.RecordAppender`."""
         topic, headers, value, key = record.topic, record.headers, _unchecked(record.value), _unchecked(record.key)
         headers.freeze()
         future = self._front.appender.append(
-            topic, value, key, headers or None, record.partition, record.timestamp_ms, told, began, turn
+            topic, value, key, headers or None, record.partition, record.timestamp_ms, callback, began, turn
         )
-        if isinstance(told, AckCallback):
-            told.partition = future.chunk.part.index
+        if isinstance(callback, AckCallback):
+            callback.partition = future.chunk.part.index
         return future
 
     # --- columns -----------------------------------------------------------------------------------------------------

@@ -203,8 +203,10 @@ class Cluster:
         """Merge a response that has no error of its own. Returns the new snapshot and the changes."""
         nodes = {broker.node: broker for broker in answer.brokers}
         topics = dict(self.topics)
-        for told in answer.topics:
-            topics[told.name] = self._merge_topic(self.topics.get(told.name) or self.dropped.get(told.name), told)
+        for answered in answer.topics:
+            topics[answered.name] = self._merge_topic(
+                self.topics.get(answered.name) or self.dropped.get(answered.name), answered
+            )
         merged = replace(
             self,
             version=self.version + 1,
@@ -214,7 +216,7 @@ class Cluster:
             nodes=MappingProxyType(nodes),
             topics=MappingProxyType(topics),
         )
-        return merged, _difference(self, merged, [told.name for told in answer.topics])
+        return merged, _difference(self, merged, [answered.name for answered in answer.topics])
 
     def apply_leader_hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
@@ -234,35 +236,37 @@ class Cluster:
         merged = replace(self, nodes=nodes, topics=topics)
         return merged, _difference(self, merged, [topic])
 
-    def _merge_topic(self, known: TopicView | None, told: TopicAnswer) -> TopicView:
-        if known is not None and told.topic_id is not None and told.topic_id in known.former_ids:
+    def _merge_topic(self, known: TopicView | None, answered: TopicAnswer) -> TopicView:
+        if known is not None and answered.topic_id is not None and answered.topic_id in known.former_ids:
             return known
         kept: Mapping[int, PartitionView] = {} if known is None else known.partitions
         former = frozenset[bytes]() if known is None else known.former_ids
-        topic_id = told.topic_id or (None if known is None else known.topic_id)
+        topic_id = answered.topic_id or (None if known is None else known.topic_id)
         if known is not None and known.topic_id is not None and is_recreated(known.topic_id, topic_id):
             # A different log under the same name: neither epochs nor partitions of the old one count.
             kept, former = {}, former | {known.topic_id}
         # Kafka never removes partitions from a topic: a response with fewer comes from a lagging broker.
         merged = dict(kept)
-        for partition in told.partitions:
+        for partition in answered.partitions:
             before = kept.get(partition.index)
-            merged[partition.index] = self._merge_partition(told.name, topic_id, before, partition)
+            merged[partition.index] = self._merge_partition(answered.name, topic_id, before, partition)
         partitions = MappingProxyType(dict(sorted(merged.items())))
-        return TopicView(told.name, topic_id, partitions, told.code, told.internal, former, self.version + 1)
+        return TopicView(
+            answered.name, topic_id, partitions, answered.code, answered.internal, former, self.version + 1
+        )
 
     def _merge_partition(
-        self, topic: str, topic_id: bytes | None, before: PartitionView | None, told: PartitionView
+        self, topic: str, topic_id: bytes | None, before: PartitionView | None, answered: PartitionView
     ) -> PartitionView:
-        newest = self.floors.get((topic, topic_id, told.index), NO_EPOCH)
+        newest = self.floors.get((topic, topic_id, answered.index), NO_EPOCH)
         if before is not None:
             newest = max(newest, before.leader_epoch)
-        if may_follow(told.leader_epoch, newest):
-            return told if told.leader_epoch >= newest else told._replace(leader_epoch=newest)
+        if may_follow(answered.leader_epoch, newest):
+            return answered if answered.leader_epoch >= newest else answered._replace(leader_epoch=newest)
         if before is not None:
             return before
         # Older than the recorded epoch: the reported leader may have been replaced.
-        return told._replace(leader=NO_NODE, leader_epoch=newest)
+        return answered._replace(leader=NO_NODE, leader_epoch=newest)
 
     def _newest(self, topic: str, topic_id: bytes | None, known: PartitionView) -> int:
         return max(known.leader_epoch, self.floors.get((topic, topic_id, known.index), NO_EPOCH))

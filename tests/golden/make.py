@@ -238,8 +238,8 @@ def main(version: str) -> None:
         folder = GOLDEN / name / version
         folder.mkdir(parents=True)
         expected = plain(make(folder))
-        told = difference(READERS[name](folder), expected)
-        assert told is None, f"{name}: {told}"
+        mismatch = difference(READERS[name](folder), expected)
+        assert mismatch is None, f"{name}: {mismatch}"
         _ = (folder / EXPECTED).write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

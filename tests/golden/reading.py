@@ -42,16 +42,16 @@ def difference(found: Any, expected: Any, where: str = "") -> str | None:
         for name, part in expected.items():
             if name not in found:
                 return f"{where}.{name} is missing"
-            if (told := difference(found[name], part, f"{where}.{name}")) is not None:
-                return told
+            if (mismatch := difference(found[name], part, f"{where}.{name}")) is not None:
+                return mismatch
         return None
     if isinstance(expected, list) and isinstance(found, list | tuple):
         grown = hasattr(found, "_fields") and len(found) > len(expected)
         if len(found) != len(expected) and not grown:
             return f"{where} has {len(found)} parts, not {len(expected)}"
         for place, part in enumerate(expected):
-            if (told := difference(found[place], part, f"{where}[{place}]")) is not None:
-                return told
+            if (mismatch := difference(found[place], part, f"{where}[{place}]")) is not None:
+                return mismatch
         return None
     shown = plain(found)
     # True is 1 to `==`.
